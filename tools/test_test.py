@@ -1,0 +1,140 @@
+"""Tests of tools/test.py: how it counts, and that nothing that went wrong is counted as passed."""
+
+import json
+import pathlib
+import sys
+import tempfile
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+import test as runner  # noqa: E402
+
+
+def script(text):
+    return [sys.executable, "-c", text]
+
+
+class RunTest(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.logs = pathlib.Path(folder.name)
+
+    def run_one(self, text, labels=(), timeout_s=60.0):
+        return runner.run_one(
+            runner.Test("thing", script(text), list(labels), {"STARLING_TEST_WORD": "bird"}, timeout_s, "."), self.logs)
+
+    def gtest(self, report, printed="", status=0):
+        return self.run_one(
+            "import sys\n"
+            f"report = {report!r}\n"
+            "path = [a for a in sys.argv if a.startswith('--gtest_output=xml:')][0].split(':', 1)[1]\n"
+            "if report: open(path, 'w').write(report)\n"
+            f"print({printed!r})\n"
+            f"sys.exit({status})", labels=["gtest"])
+
+    def test_every_gtest_case_is_counted_and_a_skip_keeps_its_reason(self):
+        result = self.gtest(
+            '<testsuites><testsuite>'
+            '<testcase name="A" status="run" result="completed" classname="S"/>'
+            '<testcase name="B" status="run" result="completed" classname="S"><failure message="x"/></testcase>'
+            '<testcase name="C" status="run" result="skipped" classname="S">'
+            '<skipped message="file.cc:3&#x0A;no data here&#x0A;"/></testcase>'
+            '<testcase name="DISABLED_D" status="notrun" result="suppressed" classname="S"/>'
+            '</testsuite></testsuites>', status=1)
+        self.assertEqual(result.passed, 1)
+        self.assertEqual(result.failed, [("S.B", "failed")])
+        self.assertEqual(result.skipped, [("S.C", "no data here"), ("S.DISABLED_D", "disabled")])
+
+    def test_a_gtest_program_that_dies_names_the_case_it_was_in(self):
+        result = self.gtest("", printed="[ RUN      ] S.A\n[       OK ] S.A (0 ms)\n[ RUN      ] S.B", status=134)
+        self.assertEqual(result.passed, 1)
+        self.assertEqual(result.failed, [("S.B", "exit status 134")])
+
+    def test_a_bad_exit_status_after_good_cases_is_a_failure(self):
+        result = self.gtest(
+            '<testsuites><testsuite><testcase name="A" status="run" result="completed" classname="S"/>'
+            '</testsuite></testsuites>', status=23)
+        self.assertEqual((result.passed, result.failed), (1, [("thing", "exit status 23")]))
+
+    def test_a_gtest_program_without_cases_is_a_failure(self):
+        result = self.gtest("<testsuites></testsuites>")
+        self.assertEqual(result.failed, [("thing", "no test case in this program")])
+
+    def test_a_signal_is_a_failure_that_names_it(self):
+        result = self.run_one("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)")
+        self.assertEqual((result.passed, result.failed), (0, [("thing", "ended by SIGSEGV")]))
+
+    def test_a_timeout_is_a_failure_that_names_it(self):
+        result = self.run_one("import time; time.sleep(600)", timeout_s=0.3)
+        self.assertEqual((result.passed, result.failed), (0, [("thing", "killed after its timeout of 0.3 s")]))
+
+    def test_a_program_of_another_kind_is_one_case(self):
+        self.assertEqual(self.run_one("pass").passed, 1)
+        self.assertEqual(self.run_one("raise SystemExit(3)").failed, [("thing", "exit status 3")])
+
+    def test_a_program_gets_the_environment_of_its_entry(self):
+        result = self.run_one("import os; assert os.environ['STARLING_TEST_WORD'] == 'bird'")
+        self.assertEqual((result.passed, result.failed), (1, []))
+
+    def test_a_program_that_is_not_built_is_a_failure(self):
+        result = runner.run_one(runner.Test("thing", [], ["gtest"], {}, 1.0, "."), self.logs)
+        self.assertEqual(result.failed, [("thing", "not built")])
+
+    def test_unittest_cases_are_counted_one_by_one(self):
+        result = self.run_one(
+            "import unittest\n"
+            "class T(unittest.TestCase):\n"
+            "    def test_a(self): pass\n"
+            "    def test_b(self): self.fail('no')\n"
+            "    @unittest.skip('no java')\n"
+            "    def test_c(self): pass\n"
+            "unittest.main(argv=['x', '-v'])", labels=["unittest"])
+        self.assertEqual(result.passed, 1)
+        self.assertEqual(len(result.failed), 1)
+        self.assertIn("test_b", result.failed[0][0])
+        self.assertEqual(result.skipped, [("test_c", "no java")])
+
+    def test_a_unittest_program_that_cannot_be_loaded_is_a_failure(self):
+        result = self.run_one("import there_is_no_such_module", labels=["unittest"])
+        self.assertEqual((result.passed, result.failed), (0, [("thing", "exit status 1")]))
+
+
+class ListTest(unittest.TestCase):
+    LISTING = json.loads("""{"tests": [
+        {"name": "base", "command": ["base_test"], "properties": [
+            {"name": "LABELS", "value": ["gtest", "threads"]}, {"name": "TIMEOUT", "value": 7.0},
+            {"name": "ENVIRONMENT", "value": ["A=b=c"]}, {"name": "WORKING_DIRECTORY", "value": "/x"}]},
+        {"name": "frame_fuzz", "properties": [{"name": "LABELS", "value": ["fuzz", ""]}]}]}""")
+
+    def test_the_list_of_ctest_is_understood(self):
+        base, fuzz = runner.read_list(self.LISTING)
+        self.assertEqual(base, runner.Test("base", ["base_test"], ["gtest", "threads"], {"A": "b=c"}, 7.0, "/x"))
+        self.assertEqual(fuzz, runner.Test("frame_fuzz", [], ["fuzz"], {}, runner.TIMEOUT_S, "."))
+
+    def test_labels_and_names_choose(self):
+        tests = runner.read_list(self.LISTING)
+
+        def names(**choice):
+            return [t.name for t in runner.select(tests, choice.get("labels", []), choice.get("excluded", []), choice.get("name"))]
+
+        self.assertEqual(names(), ["base", "frame_fuzz"])
+        self.assertEqual(names(labels=["threads"]), ["base"])
+        self.assertEqual(names(excluded=["fuzz"]), ["base"])
+        self.assertEqual(names(name="^frame"), ["frame_fuzz"])
+
+    def test_the_callers_sanitizer_options_win(self):
+        options = runner.with_sanitizer_options({"ASAN_OPTIONS": "detect_leaks=0"})
+        self.assertTrue(options["ASAN_OPTIONS"].endswith(":detect_leaks=0"))
+        self.assertIn("tsan.supp", options["TSAN_OPTIONS"])
+
+    def test_an_empty_choice_is_a_failure(self):
+        with tempfile.TemporaryDirectory() as folder:
+            pathlib.Path(folder, "CTestTestfile.cmake").write_text("")
+            self.assertEqual(runner.main([folder]), 1)
+            counts = json.loads(pathlib.Path(folder, "tests.json").read_text())
+        self.assertEqual(counts, {"passed": 0, "failed": 0, "skipped": 0})
+
+
+if __name__ == "__main__":
+    unittest.main()
