@@ -25,8 +25,9 @@ Buffer Buffer::allocate(size_t bytes) {
   if (bytes == 0) return {};
   void* data = std::aligned_alloc(kBufferAlignment, round_up(bytes, kBufferAlignment));
   STARLING_CHECK(data != nullptr, "out of memory");
-  return Buffer(std::shared_ptr<const void>(data, [](const void* p) { std::free(const_cast<void*>(p)); }),
-                static_cast<std::byte*>(data), bytes);
+  return Buffer(
+      std::shared_ptr<const void>(data, [](const void* p) { std::free(const_cast<void*>(p)); }),
+      static_cast<std::byte*>(data), bytes);
 }
 
 Buffer Buffer::copy_of(std::span<const std::byte> bytes) {
@@ -38,8 +39,9 @@ Buffer Buffer::copy_of(std::span<const std::byte> bytes) {
 Buffer Buffer::copy_of(std::string_view bytes) { return copy_of(std::as_bytes(std::span(bytes))); }
 
 Buffer Buffer::adopt(void* data, size_t bytes, std::function<void()> release) {
-  return Buffer(std::shared_ptr<const void>(data, [release = std::move(release)](const void*) { release(); }),
-                static_cast<std::byte*>(data), bytes);
+  return Buffer(
+      std::shared_ptr<const void>(data, [release = std::move(release)](const void*) { release(); }),
+      static_cast<std::byte*>(data), bytes);
 }
 
 Buffer Buffer::share(std::shared_ptr<const void> owner, const void* data, size_t bytes) {
@@ -51,7 +53,8 @@ Buffer Buffer::slice(size_t offset, size_t bytes) const {
   return Buffer(owner_, data_ + offset, bytes);
 }
 
-// Blocks come in sizes 4/4, 5/4, 6/4 and 7/4 of a power of two, so that at most a fifth of one is unused.
+// Blocks come in sizes 4/4, 5/4, 6/4 and 7/4 of a power of two, so that at most a fifth of one is
+// unused.
 struct BufferPool::State {
   static constexpr size_t kClasses = 64 * 4;
 
@@ -130,7 +133,8 @@ Buffer BufferPool::allocate(size_t bytes) {
   auto release = [state = state_, size_class](const void* p) {
     state->give_back(const_cast<void*>(p), size_class);
   };
-  return Buffer(std::shared_ptr<const void>(block, std::move(release)), static_cast<std::byte*>(block), bytes);
+  return Buffer(std::shared_ptr<const void>(block, std::move(release)),
+                static_cast<std::byte*>(block), bytes);
 }
 
 BufferPool::Stats BufferPool::stats() const {

@@ -1,8 +1,8 @@
-// Buffer is a run of bytes with a shared owner: slices cost no copy, foreign memory can be adopted, large blocks come
-// from a BufferPool and go back to it.
+// Buffer is a run of bytes with a shared owner: slices cost no copy, foreign memory can be adopted,
+// large blocks come from a BufferPool and go back to it.
 //
-// Uses: std. Threads: a Buffer is a value; copies of it may live on any threads. Whoever writes into the bytes must be
-// the only one to look. BufferPool may be used from any thread.
+// Uses: std. Threads: a Buffer is a value; copies of it may live on any threads. Whoever writes
+// into the bytes must be the only one to look. BufferPool may be used from any thread.
 #pragma once
 
 #include <cstddef>
@@ -52,11 +52,12 @@ class Buffer {
 };
 
 struct BufferPoolOptions {
-  size_t block_bytes_min = 32 << 10;       // smaller requests go to the allocator
+  size_t block_bytes_min = 32 << 10;          // smaller requests go to the allocator
   size_t cached_bytes_max = size_t{1} << 30;  // blocks beyond it are given back to the system
 };
 
-// Keeps large blocks for reuse, already mapped and touched, so that a steady state makes no page faults.
+// Keeps large blocks for reuse, already mapped and touched, so that a steady state makes no page
+// faults.
 class BufferPool {
  public:
   explicit BufferPool(BufferPoolOptions options = {});
@@ -69,10 +70,10 @@ class BufferPool {
   Buffer allocate(size_t bytes);
 
   struct Stats {
-    uint64_t made = 0;         // blocks asked from the system
-    uint64_t reused = 0;       // blocks taken from the cache
-    size_t cached_bytes = 0;   // waiting for reuse
-    size_t lent_bytes = 0;     // in use
+    uint64_t made = 0;        // blocks asked from the system
+    uint64_t reused = 0;      // blocks taken from the cache
+    size_t cached_bytes = 0;  // waiting for reuse
+    size_t lent_bytes = 0;    // in use
   };
   Stats stats() const;
 

@@ -1,4 +1,5 @@
-// STARLING_CHECK stops the process when our own code is wrong. Never for anything a peer, file or user sent.
+// STARLING_CHECK stops the process when our own code is wrong. Never for anything a peer, file or
+// user sent.
 //
 // Uses: nothing. Threads: any.
 #pragma once
@@ -11,8 +12,8 @@ namespace starling {
 }  // namespace starling
 
 // On in release builds too: an invariant that is only checked while developing is a hope.
-#define STARLING_CHECK(condition, why)                                             \
-  do {                                                                             \
-    if (!(condition)) [[unlikely]]                                                 \
-      ::starling::check_failed(__FILE__, __LINE__, #condition, why);               \
+#define STARLING_CHECK(condition, why)                               \
+  do {                                                               \
+    if (!(condition)) [[unlikely]]                                   \
+      ::starling::check_failed(__FILE__, __LINE__, #condition, why); \
   } while (false)

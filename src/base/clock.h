@@ -30,8 +30,11 @@ class RealClock final : public Clock {
 // Stands still until it is told to move.
 class ManualClock final : public Clock {
  public:
-  explicit ManualClock(TimePoint start = TimePoint(seconds(1))) : now_(start.time_since_epoch().count()) {}
-  TimePoint now() const override { return TimePoint(Duration(now_.load(std::memory_order_acquire))); }
+  explicit ManualClock(TimePoint start = TimePoint(seconds(1)))
+      : now_(start.time_since_epoch().count()) {}
+  TimePoint now() const override {
+    return TimePoint(Duration(now_.load(std::memory_order_acquire)));
+  }
   void advance(Duration by) { now_.fetch_add(by.count(), std::memory_order_acq_rel); }
   // Never moves back: an earlier time changes nothing.
   void advance_to(TimePoint to) {

@@ -12,11 +12,16 @@ namespace {
 
 spdlog::level::level_enum spdlog_level(LogLevel level) {
   switch (level) {
-    case LogLevel::kDebug: return spdlog::level::debug;
-    case LogLevel::kInfo: return spdlog::level::info;
-    case LogLevel::kWarning: return spdlog::level::warn;
-    case LogLevel::kError: return spdlog::level::err;
-    case LogLevel::kOff: break;
+    case LogLevel::kDebug:
+      return spdlog::level::debug;
+    case LogLevel::kInfo:
+      return spdlog::level::info;
+    case LogLevel::kWarning:
+      return spdlog::level::warn;
+    case LogLevel::kError:
+      return spdlog::level::err;
+    case LogLevel::kOff:
+      break;
   }
   return spdlog::level::off;
 }
@@ -86,7 +91,9 @@ StatusOr<Log> Log::open(const LogOptions& options) {
     return Log(options, logger_of(options, std::make_shared<spdlog::sinks::stderr_sink_mt>()));
   }
   try {
-    return Log(options, logger_of(options, std::make_shared<spdlog::sinks::basic_file_sink_mt>(options.file)));
+    return Log(
+        options,
+        logger_of(options, std::make_shared<spdlog::sinks::basic_file_sink_mt>(options.file)));
   } catch (const spdlog::spdlog_ex& error) {
     return invalid_argument("log file {}: {}", options.file, error.what());
   }
@@ -98,7 +105,8 @@ Log Log::with_node(std::string_view node) const {
   return copy;
 }
 
-void Log::write(LogLevel level, std::string_view event, std::initializer_list<LogField> fields) const {
+void Log::write(LogLevel level, std::string_view event,
+                std::initializer_list<LogField> fields) const {
   if (!sink_->should_log(spdlog_level(level))) return;
   std::string line = fmt::format("{} {}", prefix_, event);
   for (const LogField& field : fields) {

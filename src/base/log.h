@@ -1,4 +1,5 @@
-// Log writes structured lines that carry the role and node they come from: `… I ps/3 peer_gone peer=10.0.0.7:9000`.
+// Log writes structured lines that carry the role and node they come from: `… I ps/3 peer_gone
+// peer=10.0.0.7:9000`.
 //
 // Uses: spdlog. Threads: any; copies share the sink.
 #pragma once
@@ -21,7 +22,8 @@ namespace starling {
 
 enum class LogLevel { kDebug, kInfo, kWarning, kError, kOff };
 
-// One `key=value` of a line. Values with spaces, quotes or control characters are quoted and escaped.
+// One `key=value` of a line. Values with spaces, quotes or control characters are quoted and
+// escaped.
 class LogField {
  public:
   template <typename T>
@@ -38,7 +40,7 @@ struct LogOptions {
   std::string role = "starling";  // "ps", "hub", ...
   std::string node;               // the node's number or name; empty until it has one
   LogLevel level = LogLevel::kInfo;
-  std::string file;               // appended to; standard error when empty
+  std::string file;  // appended to; standard error when empty
 };
 
 class Log {
@@ -53,10 +55,18 @@ class Log {
   // The same sink under the node number that the scheduler gave.
   Log with_node(std::string_view node) const;
 
-  void debug(std::string_view event, std::initializer_list<LogField> fields = {}) const { write(LogLevel::kDebug, event, fields); }
-  void info(std::string_view event, std::initializer_list<LogField> fields = {}) const { write(LogLevel::kInfo, event, fields); }
-  void warning(std::string_view event, std::initializer_list<LogField> fields = {}) const { write(LogLevel::kWarning, event, fields); }
-  void error(std::string_view event, std::initializer_list<LogField> fields = {}) const { write(LogLevel::kError, event, fields); }
+  void debug(std::string_view event, std::initializer_list<LogField> fields = {}) const {
+    write(LogLevel::kDebug, event, fields);
+  }
+  void info(std::string_view event, std::initializer_list<LogField> fields = {}) const {
+    write(LogLevel::kInfo, event, fields);
+  }
+  void warning(std::string_view event, std::initializer_list<LogField> fields = {}) const {
+    write(LogLevel::kWarning, event, fields);
+  }
+  void error(std::string_view event, std::initializer_list<LogField> fields = {}) const {
+    write(LogLevel::kError, event, fields);
+  }
 
  private:
   Log(const LogOptions& options, std::shared_ptr<spdlog::logger> sink);

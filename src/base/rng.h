@@ -1,4 +1,5 @@
-// Rng draws numbers that depend on (seed, stream, number) alone: never on who drew before, on which thread or when.
+// Rng draws numbers that depend on (seed, stream, number) alone: never on who drew before, on which
+// thread or when.
 //
 // Philox4x32-10 of Salmon et al. (2011): a block cipher in counter mode, 128 bits a block.
 // Uses: std. Threads: a value; each owner has its own.
@@ -22,7 +23,8 @@ constexpr uint64_t mix64(uint64_t x) {
 
 class Rng {
  public:
-  // `stream` separates uses (a table, a shuffle), `number` separates items of one use (a key, a block).
+  // `stream` separates uses (a table, a shuffle), `number` separates items of one use (a key, a
+  // block).
   Rng(uint64_t seed, uint64_t stream, uint64_t number);
 
   uint32_t next_u32();

@@ -1,4 +1,5 @@
-// Status is how every call that the world can fail ends: absl::Status, with makers that format the message.
+// Status is how every call that the world can fail ends: absl::Status, with makers that format the
+// message.
 //
 // Uses: Abseil, fmt. Threads: any; a Status is a value.
 #pragma once
@@ -18,7 +19,8 @@ using StatusCode = absl::StatusCode;
 template <typename T>
 using StatusOr = absl::StatusOr<T>;
 
-// Debian's Abseil has its own string_view; this gives the message as the standard one, valid while `status` lives.
+// Debian's Abseil has its own string_view; this gives the message as the standard one, valid while
+// `status` lives.
 inline std::string_view message_of(const Status& status) {
   return {status.message().data(), status.message().size()};
 }
@@ -30,10 +32,10 @@ std::string code_name(StatusCode code);
 Status with_context(const Status& status, std::string_view context);
 
 // One maker per code: not_found("{}: no such table", name).
-#define STARLING_STATUS_MAKER(name, code)                                                   \
-  template <typename... Args>                                                               \
-  Status name(fmt::format_string<Args...> format, Args&&... args) {                         \
-    return Status(StatusCode::code, fmt::format(format, std::forward<Args>(args)...));      \
+#define STARLING_STATUS_MAKER(name, code)                                              \
+  template <typename... Args>                                                          \
+  Status name(fmt::format_string<Args...> format, Args&&... args) {                    \
+    return Status(StatusCode::code, fmt::format(format, std::forward<Args>(args)...)); \
   }
 STARLING_STATUS_MAKER(cancelled, kCancelled)
 STARLING_STATUS_MAKER(invalid_argument, kInvalidArgument)
@@ -58,13 +60,14 @@ STARLING_STATUS_MAKER(data_loss, kDataLoss)
 #define STARLING_JOIN(a, b) STARLING_JOIN_INNER(a, b)
 
 // Leaves the function with the status when it is not OK.
-#define STARLING_RETURN_IF_ERROR(expression)                                        \
-  do {                                                                              \
-    if (::starling::Status starling_status = (expression); !starling_status.ok())   \
-      return starling_status;                                                       \
+#define STARLING_RETURN_IF_ERROR(expression)                                      \
+  do {                                                                            \
+    if (::starling::Status starling_status = (expression); !starling_status.ok()) \
+      return starling_status;                                                     \
   } while (false)
 
-// STARLING_ASSIGN_OR_RETURN(auto file, fs.open(path)): declares or assigns, or leaves with the status.
+// STARLING_ASSIGN_OR_RETURN(auto file, fs.open(path)): declares or assigns, or leaves with the
+// status.
 #define STARLING_ASSIGN_OR_RETURN(left, expression) \
   STARLING_ASSIGN_OR_RETURN_INNER(STARLING_JOIN(starling_or_, __LINE__), left, expression)
 #define STARLING_ASSIGN_OR_RETURN_INNER(temporary, left, expression) \

@@ -36,15 +36,20 @@ constexpr size_t dtype_bytes(DType dtype) {
   switch (dtype) {
     case DType::kFloat32:
     case DType::kInt32:
-    case DType::kUInt32: return 4;
+    case DType::kUInt32:
+      return 4;
     case DType::kFloat64:
     case DType::kInt64:
-    case DType::kUInt64: return 8;
+    case DType::kUInt64:
+      return 8;
     case DType::kFloat16:
-    case DType::kBFloat16: return 2;
+    case DType::kBFloat16:
+      return 2;
     case DType::kInt8:
-    case DType::kUInt8: return 1;
-    case DType::kInvalid: break;
+    case DType::kUInt8:
+      return 1;
+    case DType::kInvalid:
+      break;
   }
   return 0;
 }
@@ -53,19 +58,43 @@ std::string_view dtype_name(DType dtype);
 
 template <typename T>
 constexpr DType dtype_of();
-template <> constexpr DType dtype_of<float>() { return DType::kFloat32; }
-template <> constexpr DType dtype_of<double>() { return DType::kFloat64; }
-template <> constexpr DType dtype_of<int8_t>() { return DType::kInt8; }
-template <> constexpr DType dtype_of<int32_t>() { return DType::kInt32; }
-template <> constexpr DType dtype_of<int64_t>() { return DType::kInt64; }
-template <> constexpr DType dtype_of<uint8_t>() { return DType::kUInt8; }
-template <> constexpr DType dtype_of<uint32_t>() { return DType::kUInt32; }
-template <> constexpr DType dtype_of<uint64_t>() { return DType::kUInt64; }
+template <>
+constexpr DType dtype_of<float>() {
+  return DType::kFloat32;
+}
+template <>
+constexpr DType dtype_of<double>() {
+  return DType::kFloat64;
+}
+template <>
+constexpr DType dtype_of<int8_t>() {
+  return DType::kInt8;
+}
+template <>
+constexpr DType dtype_of<int32_t>() {
+  return DType::kInt32;
+}
+template <>
+constexpr DType dtype_of<int64_t>() {
+  return DType::kInt64;
+}
+template <>
+constexpr DType dtype_of<uint8_t>() {
+  return DType::kUInt8;
+}
+template <>
+constexpr DType dtype_of<uint32_t>() {
+  return DType::kUInt32;
+}
+template <>
+constexpr DType dtype_of<uint64_t>() {
+  return DType::kUInt64;
+}
 
 inline constexpr size_t kTensorRankMax = 8;
 
-// The bytes that a tensor of this type and shape has. InvalidArgument for an unknown type, a negative extent, more
-// than kTensorRankMax extents or a product that overflows.
+// The bytes that a tensor of this type and shape has. InvalidArgument for an unknown type, a
+// negative extent, more than kTensorRankMax extents or a product that overflows.
 StatusOr<size_t> tensor_bytes(DType dtype, std::span<const int64_t> shape);
 
 class Tensor {
@@ -84,7 +113,8 @@ class Tensor {
   }
   template <typename T>
   static Tensor vector_of(std::initializer_list<T> values) {
-    return of<T>({static_cast<int64_t>(values.size())}, std::span<const T>(values.begin(), values.size()));
+    return of<T>({static_cast<int64_t>(values.size())},
+                 std::span<const T>(values.begin(), values.size()));
   }
 
   DType dtype() const { return dtype_; }
@@ -105,7 +135,8 @@ class Tensor {
     return {reinterpret_cast<T*>(buffer_.mutable_data()), buffer_.size() / sizeof(T)};
   }
 
-  // InvalidArgument naming `what`, both types or both ranks, when the tensor is not of this type and number of extents.
+  // InvalidArgument naming `what`, both types or both ranks, when the tensor is not of this type
+  // and number of extents.
   Status expect(std::string_view what, DType dtype, size_t rank) const;
   std::string describe() const;  // "float32[512, 16]"
 
