@@ -1,0 +1,110 @@
+#include "wire/method.h"
+
+#include <google/protobuf/descriptor.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "starling/v1/hub.pb.h"
+#include "starling/v1/peer.pb.h"
+#include "starling/v1/ps.pb.h"
+#include "starling/v1/scheduler.pb.h"
+
+namespace starling {
+namespace {
+
+// Naming a file's table keeps the linker from dropping the file, and with it the file's
+// descriptors.
+const std::array<std::pair<const char*, const void*>, kServices> kFiles = {{
+    {"starling/v1/scheduler.proto", &descriptor_table_starling_2fv1_2fscheduler_2eproto},
+    {"starling/v1/ps.proto", &descriptor_table_starling_2fv1_2fps_2eproto},
+    {"starling/v1/hub.proto", &descriptor_table_starling_2fv1_2fhub_2eproto},
+    {"starling/v1/peer.proto", &descriptor_table_starling_2fv1_2fpeer_2eproto},
+}};
+
+std::vector<const google::protobuf::ServiceDescriptor*> services() {
+  std::vector<const google::protobuf::ServiceDescriptor*> all;
+  for (const auto& [name, table] : kFiles) {
+    const auto* file = google::protobuf::DescriptorPool::generated_pool()->FindFileByName(name);
+    if (file == nullptr || table == nullptr) continue;
+    for (int i = 0; i < file->service_count(); ++i) all.push_back(file->service(i));
+  }
+  return all;
+}
+
+std::string message_name(MessageKind kind) {
+  return kind == MessageKind::kTensor ? "starling.v1.TensorMessage" : "starling.v1.VoidMessage";
+}
+
+class MethodTable : public testing::Test {
+ protected:
+  MethodTable() { EXPECT_EQ(services().size(), kServices); }
+};
+
+TEST_F(MethodTable, HasEveryRpcOfTheProtoFiles) {
+  for (const auto* service : services()) {
+    for (int i = 0; i < service->method_count(); ++i) {
+      const auto* rpc = service->method(i);
+      const std::string path = "/" + service->full_name() + "/" + rpc->name();
+      const MethodInfo* info = find_method(path);
+      ASSERT_NE(info, nullptr) << path;
+      EXPECT_EQ(service_name(info->service), service->name()) << path;
+      EXPECT_EQ(info->name, service->name() + "." + rpc->name());
+      EXPECT_EQ(message_name(info->request), rpc->input_type()->full_name()) << path;
+      EXPECT_EQ(message_name(info->reply), rpc->output_type()->full_name()) << path;
+      EXPECT_FALSE(rpc->client_streaming() || rpc->server_streaming()) << path;
+    }
+  }
+}
+
+TEST_F(MethodTable, HasNothingThatTheProtoFilesLack) {
+  std::set<std::string, std::less<>> paths;
+  for (const auto* service : services()) {
+    for (int i = 0; i < service->method_count(); ++i) {
+      paths.insert("/" + service->full_name() + "/" + service->method(i)->name());
+    }
+  }
+  for (const MethodInfo& info : kMethodTable) {
+    EXPECT_TRUE(paths.contains(info.path)) << info.path;
+  }
+  EXPECT_EQ(paths.size(), kMethods);
+}
+
+TEST_F(MethodTable, IsIndexedByTheNumber) {
+  for (size_t i = 0; i < kMethods; ++i) {
+    EXPECT_EQ(static_cast<size_t>(kMethodTable[i].method), i);
+    EXPECT_EQ(find_method(static_cast<uint16_t>(i)), &kMethodTable[i]);
+  }
+  EXPECT_EQ(find_method(static_cast<uint16_t>(kMethods)), nullptr);
+  EXPECT_EQ(find_method(uint16_t{0xffff}), nullptr);
+}
+
+TEST_F(MethodTable, FindsNoMethodForAForeignPath) {
+  EXPECT_EQ(find_method("/starling.v1.Hub/Pull"), nullptr);
+  EXPECT_EQ(find_method(""), nullptr);
+}
+
+// Frames carry the number, so a method that moves in the list breaks every peer of another build.
+TEST_F(MethodTable, KeepsTheNumbersOfTheWire) {
+  EXPECT_EQ(static_cast<int>(Method::kSchedulerRegister), 0);
+  EXPECT_EQ(static_cast<int>(Method::kSchedulerLeave), 15);
+  EXPECT_EQ(static_cast<int>(Method::kPsCreate), 16);
+  EXPECT_EQ(static_cast<int>(Method::kPsPull), 21);
+  EXPECT_EQ(static_cast<int>(Method::kPsStep), 31);
+  EXPECT_EQ(static_cast<int>(Method::kHubStartSample), 32);
+  EXPECT_EQ(static_cast<int>(Method::kHubExchange), 34);
+  EXPECT_EQ(static_cast<int>(Method::kPeerCall), 35);
+}
+
+TEST_F(MethodTable, OnlyPeerCallMayNotBeRepeated) {
+  for (const MethodInfo& info : kMethodTable) {
+    EXPECT_EQ(info.repeatable, info.method != Method::kPeerCall) << info.name;
+  }
+}
+
+}  // namespace
+}  // namespace starling
