@@ -1,0 +1,144 @@
+#include "net/intake.h"
+
+#include "net/loop_lane.h"
+
+namespace starling {
+
+Ticket& Ticket::operator=(Ticket&& other) noexcept {
+  if (this != &other) {
+    give_back();
+    intake_ = std::move(other.intake_);
+    bytes_ = other.bytes_;
+  }
+  return *this;
+}
+
+void Ticket::grow(size_t bytes) {
+  bytes_ += bytes;
+  intake_->bytes_.fetch_add(bytes, std::memory_order_relaxed);
+}
+
+void Ticket::give_back() {
+  if (intake_ == nullptr) return;
+  intake_->give_back(bytes_);
+  intake_.reset();
+}
+
+Intake::Intake(const NetOptions& options, ServerOptions server, Log log, Metrics& metrics)
+    : options_(options),
+      server_(std::move(server)),
+      log_(std::move(log)),
+      metrics_(metrics),
+      pool_queue_(options.pool_queue_max) {
+  bool any_blocks = false;
+  for (const MethodInfo& info : kMethodTable) {
+    for (const LaneHandlers& lane : server_.handlers) {
+      Handler* handler = lane[static_cast<size_t>(info.service)];
+      if (handler == nullptr) continue;
+      times_[static_cast<size_t>(info.method)] =
+          &metrics.histogram(fmt::format("rpc.{}.time", info.name), "ns");
+      any_blocks |= handler->blocks(info.method);
+    }
+  }
+  for (uint32_t i = 0; any_blocks && i < options_.pool_threads; ++i) {
+    pool_.emplace_back(ThreadOptions{.name = fmt::format("pool-{}", i)}, [this] {
+      for (auto task = pool_queue_.pop(Deadline::never()); task.ok();
+           task = pool_queue_.pop(Deadline::never())) {
+        (*task)();
+      }
+    });
+  }
+}
+
+Intake::~Intake() { stop_threads(); }
+
+Ticket Intake::admit(size_t bytes, size_t held) {
+  const size_t used = bytes_.fetch_add(bytes, std::memory_order_relaxed) + bytes;
+  const uint64_t requests = requests_.fetch_add(1, std::memory_order_relaxed) + 1;
+  const size_t limit = options_.server_bytes_max;
+  // An idle server takes any legal message; a nearly full one only from those who hold less than
+  // others.
+  const bool alone = used == bytes;
+  const bool crowded = used > limit - limit / 4 && held > 0 && held + bytes > used / 4;
+  if ((alone || (used <= limit && !crowded)) && requests <= options_.server_requests_max) {
+    return Ticket(shared_from_this(), bytes);
+  }
+  give_back(bytes);
+  return Ticket();
+}
+
+Status Intake::over_limit() const {
+  return resource_exhausted("server is full: {} requests (limit {}), {} bytes (limit {}) in flight",
+                            in_flight(), options_.server_requests_max, bytes_in_flight(),
+                            options_.server_bytes_max);
+}
+
+void Intake::on_room(Function<void() const> task) { on_room_ = std::move(task); }
+
+void Intake::give_back(size_t bytes) {
+  bytes_.fetch_sub(bytes, std::memory_order_relaxed);
+  if (requests_.fetch_sub(1, std::memory_order_seq_cst) == 1 && stopping()) {
+    MutexLock lock(idle_mutex_);
+    idle_.notify_all();
+  }
+  if (waiters_.load(std::memory_order_seq_cst) && waiters_.exchange(false) && on_room_) on_room_();
+}
+
+void Intake::accept(Request request, Reply reply) {
+  if (stopping()) return reply.fail(unavailable("server is stopping"));
+  const MethodInfo& info = info_of(request.method);
+  Handler* handler = server_.handlers[value(request.lane)][static_cast<size_t>(info.service)];
+  if (handler == nullptr)
+    return reply.fail(wrong_service(static_cast<uint16_t>(request.method), server_.role));
+  const TimePoint now = lane(request.lane)->clock().now();
+  if (request.deadline.passed(now)) {
+    return reply.fail(deadline_exceeded("{}: its time had passed before it was run", info.name));
+  }
+  if (!handler->blocks(request.method)) return run(*handler, std::move(request), std::move(reply));
+
+  // The Reply is shared with the task, so that a full pool can still be answered properly.
+  auto shared = std::make_shared<Reply>(std::move(reply));
+  Task task = [this, handler, request = std::move(request), shared]() mutable {
+    if (request.deadline.passed(lane(request.lane)->clock().now())) {
+      return shared->fail(deadline_exceeded("{}: its time had passed before it was run",
+                                            info_of(request.method).name));
+    }
+    run(*handler, std::move(request), std::move(*shared));
+  };
+  if (!pool_queue_.try_push(task).ok()) {
+    shared->fail(resource_exhausted("{}: {} requests wait for a pool thread already", info.name,
+                                    options_.pool_queue_max));
+  }
+}
+
+void Intake::run(Handler& handler, Request request, Reply reply) {
+  Histogram* times = times_[static_cast<size_t>(request.method)];
+  const TimePoint start = lane(request.lane)->clock().now();
+  const LaneId at = request.lane;
+  handler.handle(std::move(request), std::move(reply));
+  times->record(lane(at)->clock().now() - start);
+}
+
+void Intake::peer(LaneId at, const Peer& peer, bool came) {
+  for (Handler* handler : server_.handlers[value(at)]) {
+    if (handler != nullptr) handler->on_peer(peer, came);
+  }
+}
+
+bool Intake::wait_idle(Deadline deadline) {
+  MutexLock lock(idle_mutex_);
+  while (in_flight() > 0) {
+    if (!idle_.wait(idle_mutex_, deadline)) return in_flight() == 0;
+  }
+  return true;
+}
+
+void Intake::stop_threads() {
+  pool_queue_.close();
+  pool_.clear();
+  for (const auto& lane : server_.lanes) {
+    if (auto* loop = dynamic_cast<LoopLane*>(lane.get())) loop->stop();
+  }
+}
+
+}  // namespace starling

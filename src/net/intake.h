@@ -1,0 +1,105 @@
+// Intake is the inside of a server, common to all transports: lanes, handlers, limits and counting.
+//
+// Uses: base, wire. Threads: accept() and peer() on the request's lane; the rest from any.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <memory>
+#include <vector>
+
+#include "base/gate.h"
+#include "base/log.h"
+#include "base/metrics.h"
+#include "base/queue.h"
+#include "base/thread.h"
+#include "net/server.h"
+
+namespace starling {
+
+// What one request holds of the server's limits, from its arrival until its reply has left.
+class Ticket {
+ public:
+  Ticket() = default;
+  Ticket(Ticket&& other) noexcept = default;
+  Ticket& operator=(Ticket&& other) noexcept;
+  ~Ticket() { give_back(); }
+  // Adds bytes, such as those of the reply. Never refused: the reply exists already.
+  void grow(size_t bytes);
+  size_t bytes() const { return bytes_; }
+  explicit operator bool() const { return intake_ != nullptr; }
+
+ private:
+  friend class Intake;
+  Ticket(std::shared_ptr<Intake> intake, size_t bytes)
+      : intake_(std::move(intake)), bytes_(bytes) {}
+  void give_back();
+
+  std::shared_ptr<Intake> intake_;
+  size_t bytes_ = 0;
+};
+
+class Intake : public std::enable_shared_from_this<Intake> {
+ public:
+  Intake(const NetOptions& options, ServerOptions server, Log log, Metrics& metrics);
+  ~Intake();
+
+  uint32_t lanes() const { return static_cast<uint32_t>(server_.lanes.size()); }
+  const std::shared_ptr<Lane>& lane(LaneId id) const { return server_.lanes[value(id)]; }
+  const NetOptions& options() const { return options_; }
+  const Log& log() const { return log_; }
+  Metrics& metrics() { return metrics_; }
+
+  // An empty Ticket when the server is over its limits. `held` is what the same connection holds
+  // already: as the limit comes near, connections that hold more than their share are turned away
+  // first.
+  Ticket admit(size_t bytes, size_t held);
+  // The status that a refused caller gets.
+  Status over_limit() const;
+  // Called (from any thread) each time something was given back while somebody waits. Set before
+  // the first request.
+  void on_room(Function<void() const> task);
+  void wait_for_room() { waiters_.store(true, std::memory_order_seq_cst); }
+
+  // Runs the handler, or answers at once: Unavailable while stopping, Unimplemented,
+  // DeadlineExceeded when the time has passed, ResourceExhausted when the pool is full.
+  void accept(Request request, Reply reply);
+  void peer(LaneId lane, const Peer& peer, bool came);
+  uint64_t next_connection() { return connections_.fetch_add(1, std::memory_order_relaxed) + 1; }
+
+  void refuse_new() { stopping_.store(true, std::memory_order_release); }
+  bool stopping() const { return stopping_.load(std::memory_order_acquire); }
+  // True when no request is in flight any more.
+  bool wait_idle(Deadline deadline);
+  uint64_t in_flight() const { return requests_.load(std::memory_order_relaxed); }
+  size_t bytes_in_flight() const { return bytes_.load(std::memory_order_relaxed); }
+  // Stops the pool, then the lanes. Not from one of them.
+  void stop_threads();
+
+ private:
+  friend class Ticket;
+  void give_back(size_t bytes);
+  void run(Handler& handler, Request request, Reply reply);
+
+  // Set once.
+  const NetOptions options_;
+  ServerOptions server_;
+  const Log log_;
+  Metrics& metrics_;
+  std::array<Histogram*, kMethods> times_{};
+  Function<void() const> on_room_;
+
+  // Any thread.
+  std::atomic<uint64_t> requests_{0};
+  std::atomic<size_t> bytes_{0};
+  std::atomic<uint64_t> connections_{0};
+  std::atomic<bool> stopping_{false};
+  std::atomic<bool> waiters_{false};
+  Queue<Task> pool_queue_;
+  Mutex idle_mutex_;
+  CondVar idle_;
+
+  std::vector<Thread> pool_;
+};
+
+}  // namespace starling
