@@ -1,0 +1,206 @@
+#include "conf/load.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <set>
+#include <sstream>
+
+#include "conf/yaml.h"
+
+namespace starling {
+namespace {
+
+constexpr std::string_view kPrefix = "STARLING_";
+
+// Names that users know from elsewhere, with the same meaning.
+struct Alias {
+  const char* variable;
+  const char* path;
+  bool negated;
+};
+constexpr std::array<Alias, 6> kAliases = {{
+    {"PS_ENABLE_POLLING", "ps.net.polling", false},
+    {"WORKER_ENABLE_POLLING", "trainer.net.polling", false},
+    {"NETWORK_PS_CORE_NUMBER", "cluster.shards", false},
+    {"NETWORK_WORKER_CORE_NUMBER", "trainer.lanes", false},
+    {"PS_DISABLE_PIN_CORES", "ps.net.pin_cores", true},
+    {"WORKER_DISABLE_PIN_CORES", "trainer.net.pin_cores", true},
+}};
+
+std::string trimmed(std::string_view text) {
+  const size_t first = text.find_first_not_of(" \t\n");
+  if (first == std::string_view::npos) return "";
+  return std::string(text.substr(first, text.find_last_not_of(" \t\n") - first + 1));
+}
+
+Status put_text(ConfValue& root, const std::string& path, const std::string& text,
+                const Origin& origin) {
+  const auto same = [&origin](int) { return origin; };
+  STARLING_ASSIGN_OR_RETURN(ConfValue value, parse_yaml(text, same));
+  return put(root, path, std::move(value));
+}
+
+// "a.b=c"
+Status put_assignment(ConfValue& root, std::string_view assignment, std::string_view source) {
+  const size_t equals = assignment.find('=');
+  const std::string path = trimmed(assignment.substr(0, equals));
+  if (equals == std::string_view::npos) {
+    return invalid_argument("{}: \"{}\" is not an assignment; allowed: key=value", source,
+                            assignment);
+  }
+  return put_text(root, path, std::string(assignment.substr(equals + 1)),
+                  Origin{fmt::format("{} {}", source, path)});
+}
+
+Status put_alias(ConfValue& root, const Alias& alias, const std::string& text) {
+  const Origin origin{fmt::format("environment {}", alias.variable)};
+  if (!alias.negated) return put_text(root, alias.path, text, origin);
+  const std::optional<bool> truth = parse_truth(text);
+  if (!truth) return invalid_argument("{}: \"{}\" is not true or false", origin.text, text);
+  return put_text(root, alias.path, *truth ? "false" : "true", origin);
+}
+
+// STARLING_DATA__BATCH_SIZE -> data.batch_size
+std::string path_of(std::string_view variable) {
+  std::string path;
+  for (size_t i = kPrefix.size(); i < variable.size(); ++i) {
+    if (variable.substr(i, 2) == "__") {
+      path += '.';
+      ++i;
+    } else {
+      path += static_cast<char>(std::tolower(static_cast<unsigned char>(variable[i])));
+    }
+  }
+  return path;
+}
+
+Status put_environment(ConfValue& root, const Environment& environment) {
+  for (const Alias& alias : kAliases) {
+    const auto found = environment.find(alias.variable);
+    if (found != environment.end()) STARLING_RETURN_IF_ERROR(put_alias(root, alias, found->second));
+  }
+  if (const auto found = environment.find("STARLING_SET"); found != environment.end()) {
+    std::istringstream parts(found->second);
+    for (std::string part; std::getline(parts, part, ';');) {
+      if (trimmed(part).empty()) continue;
+      STARLING_RETURN_IF_ERROR(put_assignment(root, part, "environment STARLING_SET"));
+    }
+  }
+  for (const auto& [variable, text] : environment) {
+    if (variable.rfind(kPrefix, 0) != 0 || variable == "STARLING_SET" ||
+        variable == "STARLING_TOKEN")
+      continue;
+    if (variable.rfind("STARLING_TEST_", 0) == 0) continue;
+    const Origin origin{fmt::format("environment {}", variable)};
+    STARLING_RETURN_IF_ERROR(put_text(root, path_of(variable), text, origin));
+  }
+  return absl::OkStatus();
+}
+
+// Where a field says its table, for a message.
+const Origin* origin_of(const std::vector<Setting>& settings, const std::string& path) {
+  const auto found = std::find_if(settings.begin(), settings.end(),
+                                  [&](const Setting& setting) { return setting.path == path; });
+  return found == settings.end() ? nullptr : &found->origin;
+}
+
+// What one key alone cannot say.
+Status check_references(const Job& job) {
+  std::vector<std::string> tables;
+  for (const TableSection& table : job.options.tables) tables.push_back(table.name);
+  std::set<std::string> names;
+  for (size_t i = 0; i < job.options.fields.size(); ++i) {
+    const FieldSection& field = job.options.fields[i];
+    const auto where = [&](std::string_view key) {
+      const Origin* origin = origin_of(job.settings, fmt::format("fields.{}.{}", i, key));
+      return fmt::format("{}: fields.{}.{}", origin != nullptr ? origin->text : "", i, key);
+    };
+    if (!names.insert(field.name).second) {
+      return invalid_argument("{}: there is another field \"{}\"", where("name"), field.name);
+    }
+    if (std::count(tables.begin(), tables.end(), field.table) == 0) {
+      return invalid_argument(
+          "{}: there is no table \"{}\"; nearest: {}", where("table"), field.table,
+          tables.empty() ? "none, tables is empty" : nearest(field.table, tables));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+Environment read_environment() {
+  Environment all;
+  for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
+    const std::string_view text = *entry;
+    const size_t equals = text.find('=');
+    if (equals != std::string_view::npos)
+      all.emplace(text.substr(0, equals), text.substr(equals + 1));
+  }
+  return all;
+}
+
+StatusOr<Job> load(const Sources& sources) {
+  std::string yaml;
+  if (!sources.file.empty()) {
+    std::ifstream file(sources.file, std::ios::binary);
+    std::ostringstream text;
+    if (!file || !(text << file.rdbuf() || file.peek() == std::ifstream::traits_type::eof())) {
+      return not_found("{}: cannot be read: {}", sources.file, std::strerror(errno));
+    }
+    yaml = std::move(text).str();
+  }
+  return load_text(yaml, sources);
+}
+
+StatusOr<Job> load_text(const std::string& yaml, const Sources& sources) {
+  const auto line_of = [&sources](int line) {
+    return Origin{fmt::format("{}:{}", sources.file.empty() ? "job" : sources.file, line)};
+  };
+  STARLING_ASSIGN_OR_RETURN(ConfValue root, parse_yaml(yaml, line_of));
+  STARLING_RETURN_IF_ERROR(put_environment(root, sources.environment));
+  for (const std::string& set : sources.sets)
+    STARLING_RETURN_IF_ERROR(put_assignment(root, set, "--set"));
+  Job job;
+  STARLING_RETURN_IF_ERROR(schema_of(job.options).bind(root, "", &job.settings));
+  STARLING_RETURN_IF_ERROR(check_references(job));
+  if (const auto token = sources.environment.find("STARLING_TOKEN");
+      token != sources.environment.end()) {
+    job.options.cluster.token = token->second;
+    job.settings.push_back({"cluster.token", "(not shown)", Origin{"environment STARLING_TOKEN"}});
+  }
+  return job;
+}
+
+std::string print_settings(const Job& job) {
+  size_t width = 0;
+  for (const Setting& setting : job.settings) {
+    width = std::max(width, std::min<size_t>(60, setting.path.size() + 1 + setting.value.size()));
+  }
+  std::string out;
+  for (const Setting& setting : job.settings) {
+    out += fmt::format("{:<{}}  # {}\n", fmt::format("{}={}", setting.path, setting.value), width,
+                       setting.origin.text);
+  }
+  return out;
+}
+
+std::string print_keys() {
+  JobOptions options;
+  std::string out;
+  for (const KeyInfo& key : schema_of(options).keys()) {
+    out += fmt::format("{}: {}", key.path, key.type);
+    if (!key.allowed.empty()) out += fmt::format(" ({})", key.allowed);
+    if (!key.initial.empty()) out += fmt::format(", default {}", key.initial);
+    out += fmt::format(". {}.\n", key.doc);
+  }
+  return out;
+}
+
+}  // namespace starling

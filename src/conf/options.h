@@ -1,0 +1,159 @@
+// JobOptions: everything a job file can say, as plain structs. options.cc lists every key with its
+// unit and bounds.
+//
+// Uses: base. Threads: any; all are values.
+//
+// A key is added in two places: the field here, its line in options.cc. Numbers carry their unit in
+// the name.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "conf/schema.h"
+
+namespace starling {
+
+struct DataSection {
+  std::string format = "criteo";
+  std::vector<std::string> train;
+  std::vector<std::string> test;
+  int64_t batch_size = 512;     // samples
+  int64_t shuffle_samples = 0;  // how many are mixed before batches are cut; 0: as they come
+  int64_t epochs = 1;
+  Choice reader;  // what the format itself takes
+};
+
+struct FieldSection {
+  std::string name;
+  std::string table;
+  std::string pooling = "sum";   // sum, mean, none
+  int64_t keys_max = kInfinite;  // of one sample; the rest is dropped
+};
+
+struct TableSection {
+  std::string name;
+  int64_t dim = 0;
+  std::string storage = "float32";  // float32, bfloat16, float16
+  Choice optimizer;
+  Choice initializer;
+  std::vector<Choice> admission;
+  std::vector<Choice> eviction;
+};
+
+struct DenseSection {
+  Choice optimizer;
+};
+
+struct TrainSection {
+  int64_t staleness = kInfinite;  // clocks; kInfinite: asynchronous
+  int64_t geo = 0;                // steps between exchanges of deltas; 0: off
+  int64_t threads = 1;            // workers of each trainer
+  bool tensor_fuse = true;        // all that goes to one shard in one step in one message
+};
+
+struct ClusterSection {
+  std::string protocol = "inproc";  // grpc, grpc++, inproc
+  int64_t ps = 1;
+  int64_t shards = 1;  // of each ps; a shard is a lane of its process
+  int64_t hubs = 1;
+  int64_t trainers = 1;
+  std::string token_file;
+  std::string token;  // only from STARLING_TOKEN: a flag shows in the list of processes, a job file
+                      // is shared
+};
+
+struct CheckpointSection {
+  std::string path;  // empty: none is written
+  int64_t every_minutes = 30;
+  int64_t keep = 3;
+};
+
+struct TlsSection {
+  std::string ca_file;
+  std::string cert_file;
+  std::string key_file;
+  std::string server_name;
+};
+
+// Of one role's process. The names and bounds are those of net/options.h.
+struct NetSection {
+  std::string listen;  // host:port; empty: loopback, a port chosen by the kernel
+  bool polling = false;
+  bool pin_cores = false;
+  int64_t first_core = 0;  // of the pinned lanes
+  int64_t spin_us = 50;
+  int64_t connect_timeout_ms = 3000;
+  int64_t handshake_timeout_ms = 5000;
+  int64_t backoff_min_ms = 5;
+  int64_t backoff_max_ms = 1000;
+  int64_t ping_every_ms = 1500;
+  int64_t ping_timeout_ms = 3000;
+  int64_t message_bytes_max = int64_t{1} << 30;
+  int64_t connection_requests_max = 1024;
+  int64_t connection_bytes_max = int64_t{512} << 20;
+  int64_t server_requests_max = 1 << 16;
+  int64_t server_bytes_max = int64_t{4} << 30;
+  int64_t handshakes_max = 1024;
+  int64_t pool_threads = 2;
+  int64_t pool_queue_max = 4096;
+  bool unix_sockets = true;
+  bool pull = true;
+  int64_t lend_bytes_min = 64 << 10;
+  TlsSection tls;
+};
+
+struct LogSection {
+  std::string level = "info";  // debug, info, warning, error, off
+  std::string file;            // empty: standard error
+};
+
+struct SchedulerSection {
+  NetSection net;
+  int64_t lease_ms = 10000;  // a node that has not been heard of for this long is dead
+  std::string ledger;        // file of the journal; empty: in memory, lost with the process
+};
+
+struct PsSection {
+  NetSection net;
+  int64_t memory_max = 0;                  // bytes; 0: no limit
+  int64_t staging_max = int64_t{1} << 30;  // bytes of staged pushes and waiting lookups of a shard
+};
+
+struct HubSection {
+  NetSection net;
+  int64_t lanes = 1;
+  int64_t readers = 1;       // threads that parse
+  int64_t memory_max = 0;    // bytes; 0: no limit
+  int64_t lease_ms = 30000;  // the right of one trainer to train one batch
+};
+
+struct TrainerSection {
+  NetSection net;
+  int64_t lanes = 1;
+  int64_t prefetch = 2;  // batches asked for ahead
+};
+
+struct JobOptions {
+  std::string name = "job";
+  uint64_t seed = 0;
+  DataSection data;
+  std::vector<FieldSection> fields;
+  std::vector<TableSection> tables;
+  Choice model;
+  DenseSection dense;
+  TrainSection train;
+  ClusterSection cluster;
+  CheckpointSection checkpoint;
+  SchedulerSection scheduler;
+  PsSection ps;
+  HubSection hub;
+  TrainerSection trainer;
+  LogSection log;
+};
+
+// The list of all keys, bound to `options`, which has to outlive it.
+Schema schema_of(JobOptions& options);
+
+}  // namespace starling
