@@ -1,0 +1,32 @@
+// LocalReader reads a range of a local file and tells the kernel what it will want next.
+//
+// Uses: base. Threads: one owner at a time.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "store/file_system.h"
+#include "store/local/system.h"
+
+namespace starling {
+
+class LocalReader final : public Reader {
+ public:
+  static StatusOr<std::unique_ptr<Reader>> open(const Url& url, ReadRange range);
+
+  StatusOr<size_t> read(std::span<std::byte> into) override;
+  const std::string& url() const override { return url_; }
+
+ private:
+  LocalReader(std::string url, Descriptor file, ReadRange range, uint64_t file_bytes);
+
+  const std::string url_;
+  const Descriptor file_;
+  uint64_t at_;
+  uint64_t left_;
+  uint64_t asked_to_;  // the kernel was asked to fetch up to here
+  const uint64_t file_bytes_;
+};
+
+}  // namespace starling
