@@ -1,0 +1,57 @@
+// The hot loops of a table, compiled for every vector target and chosen at run time.
+//
+// Uses: base. Threads: any; all are pure.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "table/bucket_index.h"
+#include "table/hash.h"
+#include "table/pooling.h"
+#include "table/rows.h"
+
+namespace starling {
+
+// What the probe loops need of a table, gathered once per batch.
+struct ProbeView {
+  const IndexBucket* buckets;
+  std::byte* const* chunks;
+  uint32_t shift;
+  uint32_t mask;
+  size_t stride;
+  size_t touched_bytes;  // of a row, from its start, that the caller will read or write
+  Placement placement;
+};
+
+// One key on its way through the probe.
+struct Probe {
+  uint64_t hash;
+  uint32_t bucket;
+  RowNumber row;            // the first row whose tag fits, not yet compared; kNoRow or a wrong one otherwise
+  const IndexGroup* group;
+  std::byte* data;          // of `row`
+};
+
+struct Kernels {
+  // Hashes n keys and asks for the cache line of each one's group.
+  void (*hash_keys)(const ProbeView& view, const Key* keys, size_t n, Probe* probes);
+  // Compares tags and asks for the cache lines of each one's row.
+  void (*match_tags)(const ProbeView& view, Probe* probes, size_t n);
+  // Copies dim floats from each row's `offset` to out (n, dim).
+  void (*copy_rows)(std::byte* const* rows, size_t n, size_t offset, size_t dim, float* out);
+  // ok[i] = 1 where all of values (n, dim)'s row i is finite. True when all are.
+  bool (*finite_rows)(const float* values, size_t n, size_t dim, uint8_t* ok);
+  // Clips to +-clip_value, then to the norm clip_norm; 0 means no clipping.
+  void (*clip)(const float* from, size_t n, float clip_value, float clip_norm, float* to);
+  void (*add)(const float* from, size_t n, float* to);
+  // In the fixed 16-lane order.
+  float (*square_sum)(const float* values, size_t n);
+  void (*pool)(const SegmentLayout& layout, Pooling pooling, size_t dim, const float* rows, float* out);
+  void (*scatter)(const SegmentLayout& layout, Pooling pooling, size_t dim, const float* gradients, float* out);
+};
+
+// For the vector target chosen at run time.
+const Kernels& kernels();
+
+}  // namespace starling

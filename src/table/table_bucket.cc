@@ -1,0 +1,219 @@
+// Whole rows and whole buckets: set, export, import, drop. docs/format/table.md describes the bytes.
+#include <algorithm>
+#include <cstring>
+
+#include "table/table.h"
+
+namespace starling {
+
+namespace {
+
+constexpr uint32_t kImageMagic = 0x31544253;  // "SBT1"
+
+struct ImageHeader {
+  uint32_t magic;
+  uint16_t bucket;
+  uint8_t storage;     // DType
+  uint8_t statistics;  // bits: 1 click, 2 last step, 4 touches, 8 second
+  uint32_t dim;
+  uint32_t state_floats;
+  uint64_t rows;
+  uint64_t admission_bytes;
+};
+static_assert(sizeof(ImageHeader) == 32);
+
+uint8_t statistics_bits(const RowLayout& layout) {
+  return static_cast<uint8_t>((layout.click != 0 ? 1 : 0) | (layout.last_step != 0 ? 2 : 0) |
+                              (layout.touches != 0 ? 4 : 0) | (layout.second != 0 ? 8 : 0));
+}
+
+// Bytes of a row in an image: the key, the weights, the state, the statistics, without padding between.
+size_t image_row_bytes(const RowLayout& layout) {
+  return sizeof(uint64_t) + layout.weight_bytes + layout.state_floats * sizeof(float) +
+         (layout.payload_end - layout.statistics);
+}
+
+}  // namespace
+
+void Table::append_row(const std::byte* row, std::vector<std::byte>& out) const {
+  out.insert(out.end(), row, row + sizeof(uint64_t));
+  out.insert(out.end(), row + kWeightsOffset, row + kWeightsOffset + layout_.weight_bytes);
+  out.insert(out.end(), row + layout_.state,
+             row + layout_.state + layout_.state_floats * sizeof(float));
+  out.insert(out.end(), row + layout_.statistics, row + layout_.payload_end);
+}
+
+bool Table::passes(const RowFilter& filter, const std::byte* row) const {
+  if (filter.since != 0 && stamp_of(row) + stamp_base_ <= filter.since) return false;
+  if (filter.save == SaveFilter::kAll) return true;
+  return save_takes(options_.statistics, filter.save, layout_.read_statistics(row));
+}
+
+std::vector<std::byte> Table::image_of(uint32_t bucket, const RowFilter& filter,
+                                       std::vector<const std::byte*> rows,
+                                       std::span<const std::byte> admission) const {
+  std::erase_if(rows, [&](const std::byte* row) { return !passes(filter, row); });
+  std::vector<std::pair<Key, const std::byte*>> sorted;
+  sorted.reserve(rows.size());
+  for (const std::byte* row : rows) sorted.emplace_back(key_of(row), row);
+  std::sort(sorted.begin(), sorted.end());
+  const ImageHeader header{kImageMagic,
+                           static_cast<uint16_t>(bucket),
+                           static_cast<uint8_t>(layout_.storage),
+                           statistics_bits(layout_),
+                           static_cast<uint32_t>(layout_.dim),
+                           static_cast<uint32_t>(layout_.state_floats),
+                           sorted.size(),
+                           admission.size()};
+  std::vector<std::byte> image;
+  image.reserve(sizeof header + sorted.size() * image_row_bytes(layout_) + admission.size());
+  const auto* bytes = reinterpret_cast<const std::byte*>(&header);
+  image.insert(image.end(), bytes, bytes + sizeof header);
+  for (const auto& [key, row] : sorted) append_row(row, image);
+  image.insert(image.end(), admission.begin(), admission.end());
+  return image;
+}
+
+std::vector<std::byte> Table::export_bucket(BucketId bucket, const RowFilter& filter) const {
+  std::vector<const std::byte*> rows;
+  rows.reserve(rows_in(bucket));
+  index_->for_each(value(bucket), [&](RowNumber row) {
+    __builtin_prefetch(slabs_->at(row));
+    rows.push_back(slabs_->at(row));
+  });
+  std::vector<std::byte> admission;
+  admission_->save(value(bucket), admission);
+  return image_of(value(bucket), filter, std::move(rows), admission);
+}
+
+Status Table::check_image(std::span<const std::byte> image) const {
+  ImageHeader header;
+  if (image.size() < sizeof header) {
+    return data_loss("table '{}': a bucket image of {} bytes has no header", options_.name,
+                     image.size());
+  }
+  std::memcpy(&header, image.data(), sizeof header);
+  if (header.magic != kImageMagic || header.bucket >= kBuckets) {
+    return data_loss("table '{}': not a bucket image", options_.name);
+  }
+  if (header.dim != layout_.dim || header.state_floats != layout_.state_floats ||
+      header.storage != static_cast<uint8_t>(layout_.storage) ||
+      header.statistics != statistics_bits(layout_)) {
+    return data_loss(
+        "table '{}': an image of dim {} with {} state floats, storage {}, statistics {}, is of "
+        "another table",
+        options_.name, header.dim, header.state_floats, header.storage, header.statistics);
+  }
+  const size_t row_bytes = image_row_bytes(layout_);
+  const size_t body = image.size() - sizeof header;
+  if (header.rows > body / row_bytes || header.admission_bytes != body - header.rows * row_bytes) {
+    return data_loss("table '{}': {} rows and {} bytes of admission state do not fill {} bytes",
+                     options_.name, header.rows, header.admission_bytes, body);
+  }
+  const std::byte* at = image.data() + sizeof header;
+  for (uint64_t i = 0; i < header.rows; ++i, at += row_bytes) {
+    const Key key = key_of(at);
+    if (!options_.placement.holds(key) || bucket_of(key, mixed_hash(key)) != header.bucket) {
+      return data_loss("table '{}': key {} is not of bucket {}", options_.name, value(key),
+                       header.bucket);
+    }
+    if (i > 0 && !(key_of(at - row_bytes) < key)) {
+      return data_loss("table '{}': bucket {}: rows are not sorted by key", options_.name,
+                       header.bucket);
+    }
+  }
+  return {};
+}
+
+std::byte* Table::row_to_set(Key key) {
+  const uint64_t hash = mixed_hash(key);
+  const uint32_t bucket = bucket_of(key, hash);
+  RowNumber row = index_->find(bucket, hash, key);
+  if (row == kNoRow) {
+    if (options_.eviction.by_capacity()) make_room(bucket);
+    row = create(key, hash, bucket);
+  } else {
+    if (snapshot_ != nullptr) preserve(bucket, row);
+    set_stamp(slabs_->at(row), stamp());
+  }
+  return slabs_->at(row);
+}
+
+Status Table::import_bucket(std::span<const std::byte> image) {
+  STARLING_RETURN_IF_ERROR(check_image(image));
+  ImageHeader header;
+  std::memcpy(&header, image.data(), sizeof header);
+  STARLING_RETURN_IF_ERROR(slabs_->reserve(header.rows));
+  if (snapshot_ != nullptr) preserve_admission(header.bucket);
+  STARLING_RETURN_IF_ERROR(
+      admission_->restore(header.bucket, image.last(static_cast<size_t>(header.admission_bytes))));
+  begin_operation();
+  const size_t state_bytes = layout_.state_floats * sizeof(float);
+  const std::byte* at = image.data() + sizeof header;
+  for (uint64_t i = 0; i < header.rows; ++i) {
+    std::byte* row = row_to_set(key_of(at));
+    at += sizeof(uint64_t);
+    std::memcpy(row + kWeightsOffset, at, layout_.weight_bytes);
+    at += layout_.weight_bytes;
+    std::memcpy(row + layout_.state, at, state_bytes);
+    at += state_bytes;
+    std::memcpy(row + layout_.statistics, at, layout_.payload_end - layout_.statistics);
+    at += layout_.payload_end - layout_.statistics;
+    offer_victim(header.bucket, row);
+  }
+  return {};
+}
+
+Status Table::set(std::span<const Key> keys, const RowBatch& values) {
+  STARLING_RETURN_IF_ERROR(check_keys(keys));
+  const size_t n = keys.size();
+  const size_t dim = layout_.dim;
+  const size_t state_floats = layout_.state_floats;
+  if (values.weights.size() != n * dim || values.state.size() != n * state_floats ||
+      values.statistics.size() != n) {
+    return invalid_argument("table '{}': set of {} keys with {} weights, {} state floats, {} statistics",
+                            options_.name, n, values.weights.size(), values.state.size(),
+                            values.statistics.size());
+  }
+  STARLING_RETURN_IF_ERROR(slabs_->reserve(n));
+  begin_operation();
+  for (size_t i = 0; i < n; ++i) {
+    std::byte* row = row_to_set(keys[i]);
+    write_weights(row, {values.weights.data() + i * dim, dim});
+    std::memcpy(row + layout_.state, values.state.data() + i * state_floats,
+                state_floats * sizeof(float));
+    layout_.write_statistics(row, values.statistics[i]);
+    offer_victim(bucket_of(keys[i], mixed_hash(keys[i])), row);
+  }
+  return {};
+}
+
+std::vector<Key> Table::keys_in(BucketId bucket) const {
+  std::vector<Key> keys;
+  keys.reserve(rows_in(bucket));
+  index_->for_each(value(bucket), [&](RowNumber row) { keys.push_back(key_of(slabs_->at(row))); });
+  std::sort(keys.begin(), keys.end());
+  return keys;
+}
+
+void Table::empty_bucket(uint32_t bucket) {
+  if (snapshot_ != nullptr) preserve_admission(bucket);
+  std::vector<RowNumber> rows;
+  rows.reserve(index_->rows_in(bucket));
+  index_->for_each(bucket, [&](RowNumber row) { rows.push_back(row); });
+  for (const RowNumber row : rows) {
+    forget(key_of(slabs_->at(row)));
+    discard(bucket, row);
+  }
+  index_->drop(bucket);
+  admission_->drop(bucket);
+  if (!victims_.empty()) victims_[bucket].clear();
+}
+
+void Table::drop_bucket(BucketId bucket) {
+  begin_operation();
+  counts_.erased += rows_in(bucket);
+  empty_bucket(value(bucket));
+}
+
+}  // namespace starling

@@ -1,0 +1,317 @@
+// Operations that touch rows of a batch: resolve, push, apply.
+#include <algorithm>
+
+#include "base/check.h"
+#include "table/half.h"
+#include "table/table.h"
+#include "table/table_probe.h"
+
+namespace starling {
+
+// One pass over a batch of keys. What a pass does with a row follows from which pointers are set.
+struct Table::Walk {
+  bool creates = true;
+  const float* gradients = nullptr;  // a step with these
+  RowNumber* hints = nullptr;        // tell where the row is
+  float* out = nullptr;              // copy the weights
+
+  PushBatch batch;
+  float rates[2] = {};  // per part, at the batch's step
+  OperationCounts counts;
+};
+
+// Rows of one block on their way through the rules.
+struct Table::StepBlock {
+  std::byte* const* rows;
+  size_t n;
+  float* weights[kBlock];  // in the row, or decoded
+  const float* gradients[kBlock];
+  float scales[kBlock];
+};
+
+Status Table::check_batch(const PushBatch& batch, bool with_gradients) const {
+  STARLING_RETURN_IF_ERROR(check_keys(batch.keys));
+  const size_t n = batch.keys.size();
+  if (with_gradients && batch.gradients.size() != n * layout_.dim) {
+    return invalid_argument("table '{}': {} gradients for {} keys of dim {}", options_.name,
+                            batch.gradients.size(), n, layout_.dim);
+  }
+  if (!batch.shows.empty() && (batch.shows.size() != n || batch.clicks.size() != n)) {
+    return invalid_argument("table '{}': {} shows and {} clicks for {} keys", options_.name,
+                            batch.shows.size(), batch.clicks.size(), n);
+  }
+  if (batch.shows.empty() && !batch.clicks.empty()) {
+    return invalid_argument("table '{}': clicks without shows", options_.name);
+  }
+  if (batch.hints != nullptr && batch.hints->rows.size() != n) {
+    return invalid_argument("table '{}': {} hints for {} keys", options_.name,
+                            batch.hints->rows.size(), n);
+  }
+  if (with_gradients && options_.refuse_nonfinite) {
+    uint8_t ok = 0;
+    if (!kernels_.finite_rows(batch.gradients.data(), 1, batch.gradients.size(), &ok)) {
+      return invalid_argument("table '{}': a gradient is NaN or infinite", options_.name);
+    }
+  }
+  return {};
+}
+
+StatusOr<OperationCounts> Table::resolve(const PushBatch& batch, RowHints* hints,
+                                         std::span<float> out) {
+  STARLING_RETURN_IF_ERROR(check_batch(batch, false));
+  const size_t n = batch.keys.size();
+  if (!out.empty() && out.size() != n * layout_.dim) {
+    return invalid_argument("table '{}': resolve of {} keys into {} floats", options_.name, n,
+                            out.size());
+  }
+  Walk walk;
+  if (hints != nullptr) {
+    hints->rows.resize(n);
+    walk.hints = hints->rows.data();
+  }
+  if (!out.empty()) walk.out = out.data();
+  StatusOr<OperationCounts> counts = walk_any(batch, walk);
+  if (hints != nullptr) hints->generation = generation_;
+  return counts;
+}
+
+StatusOr<OperationCounts> Table::push(const PushBatch& batch) {
+  STARLING_RETURN_IF_ERROR(check_batch(batch, true));
+  Walk walk;
+  walk.gradients = batch.gradients.data();
+  return walk_any(batch, walk);
+}
+
+StatusOr<OperationCounts> Table::apply(const PushBatch& batch) {
+  STARLING_RETURN_IF_ERROR(check_batch(batch, true));
+  Walk walk;
+  walk.creates = false;
+  walk.gradients = batch.gradients.data();
+  return walk_any(batch, walk);
+}
+
+StatusOr<OperationCounts> Table::walk_any(const PushBatch& batch, Walk& walk) {
+  walk.batch = batch;
+  if (batch.key_set == KeySet::kAny) merger_.merge(batch.keys);
+  if (batch.key_set == KeySet::kUnique || merger_.unique().size() == batch.keys.size()) {
+    return this->walk(walk);
+  }
+  const size_t unique = merger_.unique().size();
+  std::vector<float> gradients;
+  if (walk.gradients != nullptr) gradients = merger_.sum(batch.gradients, layout_.dim);
+  std::vector<float> shows;
+  std::vector<float> clicks;
+  if (!batch.shows.empty()) {
+    shows = merger_.sum(batch.shows, 1);
+    clicks = merger_.sum(batch.clicks, 1);
+  }
+  std::vector<RowNumber> hints(walk.hints != nullptr ? unique : 0);
+  std::vector<float> out(walk.out != nullptr ? unique * layout_.dim : 0);
+  Walk merged = walk;
+  merged.batch.keys = merger_.unique();
+  merged.batch.shows = shows;
+  merged.batch.clicks = clicks;
+  merged.batch.hints = nullptr;
+  if (walk.gradients != nullptr) merged.gradients = gradients.data();
+  if (walk.hints != nullptr) merged.hints = hints.data();
+  if (walk.out != nullptr) merged.out = out.data();
+  StatusOr<OperationCounts> counts = this->walk(merged);
+  if (!counts.ok()) return counts;
+  for (size_t i = 0; i < batch.keys.size(); ++i) {
+    const size_t from = merger_.position()[i];
+    if (walk.hints != nullptr) walk.hints[i] = hints[from];
+    if (walk.out != nullptr) {
+      std::copy_n(out.data() + from * layout_.dim, layout_.dim, walk.out + i * layout_.dim);
+    }
+  }
+  return counts;
+}
+
+// First all keys that have a row, then the others in batch order: what the second pass evicts does not depend on how
+// the batch was cut into blocks or shards.
+StatusOr<OperationCounts> Table::walk(Walk& walk) {
+  const size_t n = walk.batch.keys.size();
+  // Before anything changes: a creation must not fail half way.
+  if (walk.creates) STARLING_RETURN_IF_ERROR(slabs_->reserve(n));
+  begin_operation();
+  const double factor = schedule_factor(options_.schedule, walk.batch.step);
+  for (size_t p = 0; p < parts_.size(); ++p) {
+    walk.rates[p] = static_cast<float>(parts_[p].rule.rate() * factor);
+  }
+  missing_.clear();
+  const size_t touched = walk.gradients != nullptr || layout_.statistics != layout_.payload_end
+                             ? layout_.payload_end
+                             : kWeightsOffset + layout_.weight_bytes;
+  probe(walk.batch.keys, walk.batch.hints, touched,
+        [&](size_t first, Probe* probes, size_t count) { walk_block(walk, first, probes, count); });
+  walk_missing(walk);
+  counts_.total.found += walk.counts.found;
+  counts_.total.created += walk.counts.created;
+  counts_.total.dropped += walk.counts.dropped;
+  counts_.total.nonfinite += walk.counts.nonfinite;
+  counts_.total.evicted += walk.counts.evicted;
+  return walk.counts;
+}
+
+void Table::walk_block(Walk& walk, size_t first, const Probe* probes, size_t n) {
+  uint8_t finite[kBlock];
+  std::fill_n(finite, n, uint8_t{1});
+  if (walk.gradients != nullptr && !options_.refuse_nonfinite) {
+    kernels_.finite_rows(walk.gradients + first * layout_.dim, n, layout_.dim, finite);
+  }
+  uint32_t which[kBlock];
+  std::byte* rows[kBlock];
+  size_t found = 0;
+  for (size_t i = 0; i < n; ++i) {
+    const auto at = static_cast<uint32_t>(first + i);
+    if (finite[i] == 0) [[unlikely]] {
+      ++walk.counts.nonfinite;
+    } else if (probes[i].row == kNoRow) [[unlikely]] {
+      missing_.push_back(at);
+    } else {
+      touch(walk, at, probes[i].bucket, probes[i].row);
+      which[found] = at;
+      rows[found++] = probes[i].data;
+    }
+  }
+  walk.counts.found += found;
+  if (walk.gradients != nullptr) step_block(walk, which, rows, found);
+  if (walk.hints != nullptr) {
+    for (size_t i = 0; i < n; ++i) walk.hints[first + i] = probes[i].row;
+  }
+  if (walk.out != nullptr) {
+    read_block(walk.batch.keys.data() + first, probes, n, walk.out + first * layout_.dim);
+  }
+}
+
+void Table::walk_missing(Walk& walk) {
+  if (!walk.creates) {
+    walk.counts.dropped += missing_.size();
+    return;
+  }
+  constexpr size_t kAhead = 12;
+  const ProbeView view = probe_view(kWeightsOffset);
+  Probe ahead;
+  for (size_t m = 0; m < missing_.size(); ++m) {
+    if (m + kAhead < missing_.size()) {
+      kernels_.hash_keys(view, walk.batch.keys.data() + missing_[m + kAhead], 1, &ahead);
+    }
+    const uint32_t i = missing_[m];
+    const Key key = walk.batch.keys[i];
+    const uint64_t hash = mixed_hash(key);
+    const uint32_t bucket = bucket_of(key, hash);
+    // Created a moment ago where the promise of unique keys was broken.
+    RowNumber row = index_->find(bucket, hash, key);
+    if (row != kNoRow) {
+      ++walk.counts.found;
+    } else {
+      row = admit(walk, i, hash, bucket);
+    }
+    if (row == kNoRow) {
+      ++walk.counts.dropped;
+      continue;
+    }
+    touch(walk, i, bucket, row);
+    std::byte* data = slabs_->at(row);
+    offer_victim(bucket, data);
+    if (walk.gradients != nullptr) step_block(walk, &i, &data, 1);
+    if (walk.hints != nullptr) walk.hints[i] = row;
+    if (walk.out != nullptr) read_weights(data, {walk.out + i * layout_.dim, layout_.dim});
+  }
+}
+
+RowNumber Table::admit(Walk& walk, size_t i, uint64_t hash, uint32_t bucket) {
+  const Key key = walk.batch.keys[i];
+  double score = 0;
+  if (!walk.batch.shows.empty()) {
+    score = score_of(options_.statistics, walk.batch.shows[i], walk.batch.clicks[i]);
+  }
+  if (snapshot_ != nullptr) preserve_admission(bucket);
+  if (!admission_->admit({key, bucket, walk.batch.step, score})) return kNoRow;
+  if (options_.eviction.by_capacity()) walk.counts.evicted += make_room(bucket);
+  ++walk.counts.created;
+  return create(key, hash, bucket);
+}
+
+void Table::touch(const Walk& walk, size_t i, uint32_t bucket, RowNumber row) {
+  if (snapshot_ != nullptr) [[unlikely]] preserve(bucket, row);
+  std::byte* data = slabs_->at(row);
+  set_stamp(data, stamp());
+  if (layout_.statistics == layout_.payload_end) return;
+  RowStatistics statistics = layout_.read_statistics(data);
+  if (!walk.batch.shows.empty()) {
+    const double show = walk.batch.shows[i];
+    const double click = walk.batch.clicks[i];
+    statistics.show += show;
+    statistics.click += click;
+    statistics.delta_score += static_cast<float>(score_of(options_.statistics, show, click));
+  }
+  statistics.unseen_days = 0;
+  statistics.last_step = std::max(statistics.last_step, walk.batch.step);
+  statistics.touches += 1;
+  if (!statistics.second &&
+      score_of(options_.statistics, statistics.show, statistics.click) >= options_.rest_score_min) {
+    statistics.second = true;
+    create_rest(data);
+  }
+  layout_.write_statistics(data, statistics);
+}
+
+void Table::create_rest(std::byte* row) const {
+  std::vector<float> weights(layout_.dim);
+  std::vector<float> kept(layout_.dim);
+  first_weights(key_of(row), true, weights);
+  read_weights(row, kept);
+  weights[0] = kept[0];
+  write_weights(row, weights);
+}
+
+// One optimizer step of the rows of batch positions `which`.
+void Table::step_block(Walk& walk, const uint32_t* which, std::byte* const* rows, size_t n) {
+  const size_t dim = layout_.dim;
+  const bool scaled = !walk.batch.shows.empty();
+  StepBlock block;
+  block.rows = rows;
+  block.n = n;
+  for (size_t r = 0; r < n; ++r) {
+    block.gradients[r] = walk.gradients + which[r] * dim;
+    block.scales[r] = scaled && walk.batch.shows[which[r]] > 0 ? walk.batch.shows[which[r]] : 1;
+    block.weights[r] = layout_.weights_of(rows[r]);
+    if (clips_) {
+      const RuleSettings& rule = parts_[0].rule;
+      float* clipped = scratch_.data() + r * dim;
+      kernels_.clip(block.gradients[r], dim, rule.clip_value, rule.clip_norm, clipped);
+      block.gradients[r] = clipped;
+    }
+    if (!layout_.is_float32()) {
+      block.weights[r] = scratch_.data() + (kBlock + r) * dim;
+      read_weights(rows[r], {block.weights[r], dim});
+    }
+  }
+  for (size_t p = 0; p < parts_.size(); ++p) step_part(parts_[p], walk.rates[p], block);
+  if (layout_.is_float32()) return;
+  for (size_t r = 0; r < n; ++r) {
+    // Draws of (seed, table, key, step), so rounding is the same on any shard.
+    Rng rng(mix64(options_.seed) ^ walk.batch.step, ~stream_, value(key_of(rows[r])));
+    encode_half({block.weights[r], dim}, layout_.storage, rng, layout_.halves_of(rows[r]));
+  }
+}
+
+void Table::step_part(const Part& part, float rate, const StepBlock& block) {
+  float* weights[kBlock];
+  float* state[kBlock];
+  const float* gradients[kBlock];
+  float scales[kBlock];
+  size_t n = 0;
+  for (size_t r = 0; r < block.n; ++r) {
+    if (part.first != 0 && !layout_.read_statistics(block.rows[r]).second) continue;
+    weights[n] = block.weights[r] + part.first;
+    state[n] = layout_.state_of(block.rows[r]) + part.state;
+    gradients[n] = block.gradients[r] + part.first;
+    scales[n++] = block.scales[r];
+  }
+  float* decay = scratch_.data() + 2 * kBlock * layout_.dim;
+  part.rule.ops->step({&part.rule, rate, part.count, n, weights, state, gradients, scales, decay});
+}
+
+}  // namespace starling
