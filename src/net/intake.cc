@@ -4,10 +4,18 @@
 
 namespace starling {
 
+Ticket::Ticket(std::shared_ptr<Intake> intake, std::shared_ptr<Meter> meter, size_t bytes)
+    : intake_(std::move(intake)), meter_(std::move(meter)), bytes_(bytes) {
+  if (meter_ == nullptr) return;
+  meter_->bytes.fetch_add(bytes, std::memory_order_relaxed);
+  meter_->requests.fetch_add(1, std::memory_order_relaxed);
+}
+
 Ticket& Ticket::operator=(Ticket&& other) noexcept {
   if (this != &other) {
     give_back();
     intake_ = std::move(other.intake_);
+    meter_ = std::move(other.meter_);
     bytes_ = other.bytes_;
   }
   return *this;
@@ -16,12 +24,16 @@ Ticket& Ticket::operator=(Ticket&& other) noexcept {
 void Ticket::grow(size_t bytes) {
   bytes_ += bytes;
   intake_->bytes_.fetch_add(bytes, std::memory_order_relaxed);
+  if (meter_ != nullptr) meter_->bytes.fetch_add(bytes, std::memory_order_relaxed);
 }
 
 void Ticket::give_back() {
   if (intake_ == nullptr) return;
-  intake_->give_back(bytes_);
-  intake_.reset();
+  if (meter_ != nullptr) {
+    meter_->bytes.fetch_sub(bytes_, std::memory_order_relaxed);
+    meter_->requests.fetch_sub(1, std::memory_order_relaxed);
+  }
+  std::exchange(intake_, nullptr)->give_back(bytes_);
 }
 
 Intake::Intake(const NetOptions& options, ServerOptions server, Log log, Metrics& metrics)
@@ -52,16 +64,17 @@ Intake::Intake(const NetOptions& options, ServerOptions server, Log log, Metrics
 
 Intake::~Intake() { stop_threads(); }
 
-Ticket Intake::admit(size_t bytes, size_t held) {
+Ticket Intake::admit(size_t bytes, std::shared_ptr<Meter> meter) {
   const size_t used = bytes_.fetch_add(bytes, std::memory_order_relaxed) + bytes;
   const uint64_t requests = requests_.fetch_add(1, std::memory_order_relaxed) + 1;
   const size_t limit = options_.server_bytes_max;
-  // An idle server takes any legal message; a nearly full one only from those who hold less than
-  // others.
+  const size_t held = meter == nullptr ? 0 : meter->bytes.load(std::memory_order_relaxed);
+  // An idle server takes any legal message; a nearly full one none from those who hold a quarter of
+  // it already.
   const bool alone = used == bytes;
-  const bool crowded = used > limit - limit / 4 && held > 0 && held + bytes > used / 4;
-  if ((alone || (used <= limit && !crowded)) && requests <= options_.server_requests_max) {
-    return Ticket(shared_from_this(), bytes);
+  const bool greedy = used > limit - limit / 4 && held > 0 && held + bytes > limit / 4;
+  if ((alone || (used <= limit && !greedy)) && requests <= options_.server_requests_max) {
+    return Ticket(shared_from_this(), std::move(meter), bytes);
   }
   give_back(bytes);
   return Ticket();
@@ -73,7 +86,7 @@ Status Intake::over_limit() const {
                             options_.server_bytes_max);
 }
 
-void Intake::on_room(Function<void() const> task) { on_room_ = std::move(task); }
+void Intake::on_room(Function<void() const> task) { on_room_.push_back(std::move(task)); }
 
 void Intake::give_back(size_t bytes) {
   bytes_.fetch_sub(bytes, std::memory_order_relaxed);
@@ -81,7 +94,9 @@ void Intake::give_back(size_t bytes) {
     MutexLock lock(idle_mutex_);
     idle_.notify_all();
   }
-  if (waiters_.load(std::memory_order_seq_cst) && waiters_.exchange(false) && on_room_) on_room_();
+  if (waiters_.load(std::memory_order_seq_cst) && waiters_.exchange(false)) {
+    for (const auto& task : on_room_) task();
+  }
 }
 
 void Intake::accept(Request request, Reply reply) {
@@ -99,6 +114,9 @@ void Intake::accept(Request request, Reply reply) {
   // The Reply is shared with the task, so that a full pool can still be answered properly.
   auto shared = std::make_shared<Reply>(std::move(reply));
   Task task = [this, handler, request = std::move(request), shared]() mutable {
+    if (cut_.load(std::memory_order_acquire)) {
+      return shared->fail(unavailable("server has stopped"));
+    }
     if (request.deadline.passed(lane(request.lane)->clock().now())) {
       return shared->fail(deadline_exceeded("{}: its time had passed before it was run",
                                             info_of(request.method).name));
@@ -134,6 +152,8 @@ bool Intake::wait_idle(Deadline deadline) {
 }
 
 void Intake::stop_threads() {
+  // What still waits for the pool has been cut already: it is thrown away, not run.
+  cut_.store(true, std::memory_order_release);
   pool_queue_.close();
   pool_.clear();
   for (const auto& lane : server_.lanes) {

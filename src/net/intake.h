@@ -17,6 +17,12 @@
 
 namespace starling {
 
+// What one connection holds of the server's limits.
+struct Meter {
+  std::atomic<size_t> bytes{0};
+  std::atomic<uint32_t> requests{0};
+};
+
 // What one request holds of the server's limits, from its arrival until its reply has left.
 class Ticket {
  public:
@@ -31,11 +37,11 @@ class Ticket {
 
  private:
   friend class Intake;
-  Ticket(std::shared_ptr<Intake> intake, size_t bytes)
-      : intake_(std::move(intake)), bytes_(bytes) {}
+  Ticket(std::shared_ptr<Intake> intake, std::shared_ptr<Meter> meter, size_t bytes);
   void give_back();
 
   std::shared_ptr<Intake> intake_;
+  std::shared_ptr<Meter> meter_;
   size_t bytes_ = 0;
 };
 
@@ -47,17 +53,19 @@ class Intake : public std::enable_shared_from_this<Intake> {
   uint32_t lanes() const { return static_cast<uint32_t>(server_.lanes.size()); }
   const std::shared_ptr<Lane>& lane(LaneId id) const { return server_.lanes[value(id)]; }
   const NetOptions& options() const { return options_; }
+  Service role() const { return server_.role; }
   const Log& log() const { return log_; }
   Metrics& metrics() { return metrics_; }
 
-  // An empty Ticket when the server is over its limits. `held` is what the same connection holds
-  // already: as the limit comes near, connections that hold more than their share are turned away
-  // first.
-  Ticket admit(size_t bytes, size_t held);
+  // An empty Ticket when the server is over its limits. `meter` counts what the same connection
+  // holds: as the limit comes near, connections that hold more than their share are turned away
+  // first. Null: nobody is known to hold anything.
+  Ticket admit(size_t bytes, std::shared_ptr<Meter> meter = nullptr);
   // The status that a refused caller gets.
   Status over_limit() const;
-  // Called (from any thread) each time something was given back while somebody waits. Set before
-  // the first request.
+  // Each `task` is called (from any thread) when something was given back after a wait_for_room().
+  // Add before the first request. A waiter tries once more after wait_for_room(): the room may have
+  // come in between.
   void on_room(Function<void() const> task);
   void wait_for_room() { waiters_.store(true, std::memory_order_seq_cst); }
 
@@ -87,7 +95,7 @@ class Intake : public std::enable_shared_from_this<Intake> {
   const Log log_;
   Metrics& metrics_;
   std::array<Histogram*, kMethods> times_{};
-  Function<void() const> on_room_;
+  std::vector<Function<void() const>> on_room_;
 
   // Any thread.
   std::atomic<uint64_t> requests_{0};
@@ -95,6 +103,7 @@ class Intake : public std::enable_shared_from_this<Intake> {
   std::atomic<uint64_t> connections_{0};
   std::atomic<bool> stopping_{false};
   std::atomic<bool> waiters_{false};
+  std::atomic<bool> cut_{false};
   Queue<Task> pool_queue_;
   Mutex idle_mutex_;
   CondVar idle_;

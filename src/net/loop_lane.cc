@@ -9,6 +9,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "base/check.h"
 
@@ -19,7 +20,8 @@ constexpr int kEventsMax = 256;
 // Looking at every descriptor costs a system call, so while spinning only every so many looks at
 // the hot one.
 constexpr uint32_t kLooksPerPoll = 8;
-constexpr uint32_t kHoldOffMax = 1024;
+constexpr uint32_t kHoldOffMin = 4;
+constexpr uint32_t kHoldOffMax = 256;
 
 int64_t involuntary_switches() {
   rusage usage;
@@ -85,7 +87,7 @@ void LoopLane::run() {
       if (hot_ != nullptr) hot_->poll();
       continue;
     }
-    if (spin(clock_.now() + options_.spin, nullptr)) continue;
+    if (spin(nullptr)) continue;
     sleep(Deadline::never());
   }
 }
@@ -96,7 +98,7 @@ bool LoopLane::run_until(const Function<bool() const>& done, Deadline deadline) 
     const TimePoint now = clock_.now();
     if (deadline.passed(now)) return false;
     if (turn(now) || options_.polling) continue;
-    if (spin(std::min(now + options_.spin, deadline.at()), &done) || done()) continue;
+    if (spin(&done) || done()) continue;
     sleep(deadline);
   }
   return true;
@@ -151,45 +153,48 @@ bool LoopLane::run_timers(TimePoint now) {
   return worked;
 }
 
-bool LoopLane::spin(TimePoint until, const Function<bool() const>* done) {
+// Stays as long as the hot watcher keeps it busy; true when there is something that only a turn can
+// do.
+bool LoopLane::spin(const Function<bool() const>* done) {
   if (!may_spin()) return false;
-  bool worked = false;
-  until = std::min(until, timers_.next());
-  for (uint32_t look = 1; !worked; ++look) {
-    if (hot_ != nullptr && hot_->poll()) worked = true;
-    if (mailbox_.maybe_filled()) worked = true;
-    if (done != nullptr && (*done)()) worked = true;
-    if (look % kLooksPerPoll == 0 && poll_events(0)) worked = true;
-    if (worked || clock_.now() >= until || stopping_.load(std::memory_order_relaxed)) break;
-    _mm_pause();
+  TimePoint until = std::min(clock_.now() + options_.spin, timers_.next());
+  bool leave = false;
+  for (uint32_t look = 1; !leave; ++look) {
+    bool worked = hot_ != nullptr && hot_->poll();
+    if (mailbox_.maybe_filled() || (done != nullptr && (*done)()) ||
+        stopping_.load(std::memory_order_relaxed))
+      break;
+    if (look % kLooksPerPoll == 0) worked |= poll_events(0);
+    const TimePoint now = clock_.now();
+    if (worked) until = std::min(now + options_.spin, timers_.next());
+    if (now < until) {
+      _mm_pause();
+    } else {
+      leave = true;
+    }
   }
   options_.budget->leave();
-  return worked;
+  return !leave;
 }
 
-// A thread that is preempted while it spins competes with others for its core, in this process or
-// another: it then sleeps at once for a while, longer each time.
 bool LoopLane::may_spin() {
   if (options_.spin <= Duration::zero()) return false;
-  if (hold_off_ > 0) {
-    --hold_off_;
-    spins_skipped_.fetch_add(1, std::memory_order_relaxed);
-    return false;
-  }
+  if (hold_off_ == 0 && options_.budget->enter()) return true;
+  if (hold_off_ > 0) --hold_off_;
+  spins_skipped_.fetch_add(1, std::memory_order_relaxed);
+  return false;
+}
+
+// A thread that was preempted competes with others for its core, in this process or another: it
+// then sleeps at once for a while instead of spinning, longer each time.
+void LoopLane::note_preemption() {
   const int64_t switches = involuntary_switches();
-  const bool preempted = switches != preempted_;
-  preempted_ = switches;
-  if (preempted) {
+  if (switches != std::exchange(preempted_, switches)) {
+    if (hold_off_ == 0) hold_off_next_ = std::min(hold_off_next_ * 2, kHoldOffMax);
     hold_off_ = hold_off_next_;
-    hold_off_next_ = std::min(hold_off_next_ * 2, kHoldOffMax);
-  } else if (hold_off_next_ > 16) {
+  } else if (hold_off_next_ > kHoldOffMin) {
     --hold_off_next_;
   }
-  if (preempted || !options_.budget->enter()) {
-    spins_skipped_.fetch_add(1, std::memory_order_relaxed);
-    return false;
-  }
-  return true;
 }
 
 void LoopLane::sleep(Deadline deadline) {
@@ -204,6 +209,7 @@ void LoopLane::sleep(Deadline deadline) {
     timeout_ms = static_cast<int>(std::min<int64_t>(left, 60'000));
   }
   sleeps_.fetch_add(1, std::memory_order_relaxed);
+  note_preemption();
   poll_events(timeout_ms);
   mailbox_.end_sleep();
 }

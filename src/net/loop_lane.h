@@ -96,8 +96,9 @@ class LoopLane final : public Lane {
   bool poll_events(int timeout_ms);
   bool run_mail();
   bool run_timers(TimePoint now);
-  bool spin(TimePoint until, const Function<bool() const>* done);
+  bool spin(const Function<bool() const>* done);
   bool may_spin();
+  void note_preemption();
   void sleep(Deadline deadline);
 
   // Set once, before the lane runs.
@@ -121,7 +122,7 @@ class LoopLane final : public Lane {
   int handing_out_ = 0;    // depth: a handler on a driven lane may turn it again
   int64_t preempted_ = 0;  // involuntary switches seen so far
   uint32_t hold_off_ = 0;  // spins to skip after having been preempted
-  uint32_t hold_off_next_ = 16;
+  uint32_t hold_off_next_ = 4;
 
   Thread thread_;
 };

@@ -1,6 +1,7 @@
 #include "net/inproc/transport.h"
 
 #include <algorithm>
+#include <atomic>
 #include <deque>
 #include <map>
 
@@ -13,8 +14,10 @@ namespace {
 class InprocChannel;
 
 // What tasks hold of a channel that may be gone when they run. `channel` is touched on `lane` only.
+// The lane is not owned: a task that runs on it would else be the last to let go of it, and no
+// thread can join itself.
 struct ChannelHandle {
-  std::shared_ptr<Lane> lane;
+  std::weak_ptr<Lane> lane;
   InprocChannel* channel = nullptr;
 };
 
@@ -36,6 +39,14 @@ struct InprocServer {
     MutexLock lock(mutex);
     std::erase(channels, handle);
   }
+  // Tells the lane's handlers, unless the server has closed meanwhile: they may be gone then.
+  void tell(LaneId at, const std::shared_ptr<const Peer>& peer, bool came) {
+    {
+      MutexLock lock(mutex);
+      if (closed) return;
+    }
+    intake->peer(at, *peer, came);
+  }
 };
 
 size_t message_bytes(const Message& message) {
@@ -47,6 +58,8 @@ size_t message_bytes(const Message& message) {
 }  // namespace
 
 struct InprocRegistry {
+  // Seeds the channels' back-off: simulations must not depend on addresses in memory.
+  std::atomic<uint64_t> channels{0};
   Mutex mutex;
   std::map<std::string, std::shared_ptr<InprocServer>> servers ABSL_GUARDED_BY(mutex);
 
@@ -67,7 +80,7 @@ class InprocChannel final : public Channel {
         lane_(std::move(lane)),
         sink_(sink),
         registry_(std::move(registry)),
-        backoff_(milliseconds(1), milliseconds(100), reinterpret_cast<uintptr_t>(this)) {}
+        backoff_(milliseconds(1), milliseconds(100), registry_->channels.fetch_add(1)) {}
 
   ~InprocChannel() override {
     lane_->cancel(retry_);
@@ -140,7 +153,8 @@ class InprocChannel final : public Channel {
   std::shared_ptr<InprocServer> server_;
   std::shared_ptr<ChannelHandle> handle_;
   std::shared_ptr<const Peer> peer_;
-  std::deque<Waiting> waiting_;  // bounded by the client's limit on calls in flight
+  std::shared_ptr<Meter> meter_;  // what this connection holds of the server's limits
+  std::deque<Waiting> waiting_;   // bounded by the client's limit on calls in flight
   std::map<CallId, std::weak_ptr<ReplySink>> in_flight_;
   Backoff backoff_;
   TimerId retry_{};
@@ -152,11 +166,14 @@ class InprocChannel::Sink final : public ReplySink {
       : handle_(std::move(handle)), id_(id), ticket_(std::move(ticket)) {}
 
   void finish(const Status& status, Message message) override {
+    if (ticket_) ticket_.grow(message_bytes(message));
     StatusOr<Message> result =
         status.ok() ? StatusOr<Message>(std::move(message)) : StatusOr<Message>(status);
     // The ticket is held until the caller has its answer: replies in flight count.
-    handle_->lane->post([handle = handle_, id = id_, result = std::move(result),
-                         ticket = std::move(ticket_)]() mutable {
+    auto lane = handle_->lane.lock();
+    if (lane == nullptr) return;
+    lane->post([handle = handle_, id = id_, result = std::move(result),
+                ticket = std::move(ticket_)]() mutable {
       if (handle->channel != nullptr) handle->channel->finished(id, std::move(result));
     });
   }
@@ -171,11 +188,12 @@ bool InprocChannel::connect() {
   if (server_ != nullptr) return true;
   auto server = registry_->find(target_.address.host);
   if (server == nullptr) return false;
-  auto handle = std::make_shared<ChannelHandle>(lane_, this);
+  auto handle = std::make_shared<ChannelHandle>(ChannelHandle{lane_, this});
   if (!server->connect(handle)) return false;
   server_ = std::move(server);
   handle_ = std::move(handle);
   backoff_.reset();
+  meter_ = std::make_shared<Meter>();
   Intake& intake = *server_->intake;
   peer_ = std::make_shared<Peer>(Peer{.protocol = Protocol::kInproc,
                                       .address = "inproc",
@@ -183,7 +201,7 @@ bool InprocChannel::connect() {
                                       .connection = intake.next_connection()});
   if (value(target_.lane) < intake.lanes()) {
     intake.lane(target_.lane)->post([server = server_, at = target_.lane, peer = peer_] {
-      server->intake->peer(at, *peer, true);
+      server->tell(at, peer, true);
     });
   }
   return true;
@@ -195,7 +213,7 @@ void InprocChannel::disconnect() {
   server_->disconnect(handle_);
   if (value(target_.lane) < server_->intake->lanes()) {
     server_->intake->lane(target_.lane)->post([server = server_, at = target_.lane, peer = peer_] {
-      server->intake->peer(at, *peer, false);
+      server->tell(at, peer, false);
     });
   }
   server_.reset();
@@ -221,7 +239,14 @@ void InprocChannel::send(Waiting call) {
                                    "{}: message of {} bytes is above the limit of {}",
                                    target_.to_string(), bytes, intake.options().message_bytes_max));
   }
-  Ticket ticket = intake.admit(bytes, 0);
+  const size_t held = meter_->bytes.load(std::memory_order_relaxed);
+  if (held > 0 && held + bytes > intake.options().connection_bytes_max) {
+    return fail_later(
+        call.id,
+        resource_exhausted("{}: {} bytes are in flight already, the limit is {}",
+                           target_.to_string(), held, intake.options().connection_bytes_max));
+  }
+  Ticket ticket = intake.admit(bytes, meter_);
   if (!ticket) return fail_later(call.id, intake.over_limit());
   auto sink = std::make_shared<Sink>(handle_, call.id, std::move(ticket));
   in_flight_.emplace(call.id, sink);
@@ -262,7 +287,9 @@ class InprocListener final : public Listener {
       channels.swap(server_->channels);
     }
     for (const auto& handle : channels) {
-      handle->lane->post([handle] {
+      auto lane = handle->lane.lock();
+      if (lane == nullptr) continue;
+      lane->post([handle] {
         if (handle->channel != nullptr) handle->channel->server_gone();
       });
     }

@@ -1,0 +1,61 @@
+// FastListener accepts connections of grpc++ on one TCP port and the Unix socket beside it, has
+// each prove itself on its own door thread, and hands it to the lane that its hello names.
+//
+// Uses: net. Threads: Listener's calls from any; the rest on the door's lane.
+#pragma once
+
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+#include "net/fast/connection.h"
+#include "net/fast/shared.h"
+#include "net/fast/socket.h"
+#include "net/transport.h"
+
+namespace starling {
+
+class FastListener final : public Listener {
+ public:
+  static StatusOr<std::unique_ptr<Listener>> start(const Address& address,
+                                                   std::shared_ptr<FastShared> shared,
+                                                   std::shared_ptr<Intake> intake);
+  ~FastListener() override;
+
+  Address address() const override { return address_; }
+  void refuse_new() override;
+  void close() override;
+
+ private:
+  class Acceptor;
+  class Entry;
+  // The connections of one lane; touched on that lane only.
+  struct Port {
+    std::unordered_map<ServerConnection*, std::shared_ptr<ServerConnection>> connections;
+    bool closed = false;
+  };
+
+  FastListener(Address address, std::shared_ptr<FastShared> shared, std::shared_ptr<Intake> intake);
+  void open_door(std::vector<Socket> sockets);
+  void close_door();
+  void accept_from(const Socket& listening);
+  void enter(ServerConnection::Setup setup);
+  void drop(Entry* entry);
+  static void serve_held_back(Intake& intake, const std::vector<std::shared_ptr<Port>>& ports);
+  // Runs the task on every lane and waits until all have.
+  void on_every_lane(const Function<void(uint32_t) const>& task);
+
+  const Address address_;
+  const std::shared_ptr<FastShared> shared_;
+  const std::shared_ptr<Intake> intake_;
+  const ProbeValue probe_;  // what a peer must find at its address to be allowed to pull
+  std::vector<std::shared_ptr<Port>> ports_;  // by lane
+  std::shared_ptr<LoopLane> door_;
+
+  // The door's lane only.
+  std::vector<std::unique_ptr<Acceptor>> acceptors_;
+  std::unordered_map<Entry*, std::unique_ptr<Entry>> entries_;
+  bool closed_ = false;
+};
+
+}  // namespace starling

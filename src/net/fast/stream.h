@@ -1,0 +1,110 @@
+// FrameReader and FrameWriter move frames between a socket and their final buffers, without a copy
+// in user space.
+//
+// Uses: base, wire. Threads: lane-local.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <deque>
+#include <span>
+#include <vector>
+
+#include "base/buffer.h"
+#include "base/function.h"
+#include "base/metrics.h"
+#include "base/status.h"
+#include "net/intake.h"
+#include "wire/frame.h"
+
+namespace starling {
+
+// What all connections of a transport count.
+struct FastCounters {
+  explicit FastCounters(Metrics& metrics);
+  Counter& copied_bytes;    // payload bytes copied in user space; none of a payload above 4 KB
+  Counter& sent_bytes;      // on sockets
+  Counter& received_bytes;  // on sockets
+  Counter& pulled_bytes;    // read from the peer's memory
+  Counter& resends;         // lent replies that could not be pulled
+  Counter& connects;
+  Counter& refused;  // handshakes that failed
+};
+
+// A frame as it came: everything after the header lies in `body`.
+struct Frame {
+  FrameHeader header;
+  Buffer body;
+  size_t payload_at = 0;  // offset of the payload, or of the lend block
+
+  std::span<const std::byte> meta() const {
+    return body.bytes().subspan(payload_at - header.meta_bytes, header.meta_bytes);
+  }
+  Buffer payload() const { return body.slice(payload_at, body.size() - payload_at); }
+};
+
+class FrameReader {
+ public:
+  FrameReader(FrameLimits limits, BufferPool& pool, FastCounters& counters)
+      : limits_(limits), pool_(pool), counters_(counters) {}
+
+  // Asked once a header has come and before anything is allocated; false holds the stream back
+  // until the next read().
+  using Admit = Function<bool(const FrameHeader&)>;
+
+  enum class Result { kFrame, kEmpty, kHeldBack, kClosed, kBroken };
+  // Reads until a frame is whole (kFrame: it is in frame()), the socket has no more (kEmpty), or
+  // the stream ended (kClosed; kBroken with why() when what came makes no sense).
+  Result read(int fd, Admit& admit);
+  Frame& frame() { return frame_; }
+  // False when another read would most likely find the socket empty.
+  bool more_likely() const { return head_have_ > 0 || !drained_; }
+  const Status& why() const { return why_; }
+
+ private:
+  enum class Part { kHeader, kAdmission, kBody, kLendRest };
+  Result read_more(int fd);
+  Result on_header();
+  void prepare_body();
+  Result on_body();
+
+  const FrameLimits limits_;
+  BufferPool& pool_;
+  FastCounters& counters_;
+  alignas(64) std::array<std::byte, kFrameHeaderBytes> head_{};
+  size_t head_have_ = 0;
+  Part part_ = Part::kHeader;
+  Frame frame_;
+  size_t body_have_ = 0;
+  bool drained_ = false;  // the last read got less than it asked for
+  Status why_;
+};
+
+class FrameWriter {
+ public:
+  explicit FrameWriter(FastCounters& counters) : counters_(counters) {}
+
+  // `ticket` is given back when the frame has left.
+  void push(EncodedFrame frame, Ticket ticket = Ticket());
+  // Writes what the socket takes. Unavailable: the connection is broken.
+  Status flush(int fd);
+  bool empty() const { return queue_.empty(); }
+  size_t bytes() const { return bytes_; }
+  // Drops everything, for a connection that has ended.
+  void clear();
+
+ private:
+  struct Item {
+    EncodedFrame frame;
+    Ticket ticket;
+    size_t part = 0;    // 0: head, i + 1: pieces[i]
+    size_t offset = 0;  // in that part
+  };
+  void advance(size_t written);
+
+  FastCounters& counters_;
+  std::deque<Item> queue_;
+  size_t bytes_ = 0;
+};
+
+}  // namespace starling
