@@ -1,6 +1,7 @@
 #include "net/manual_lane.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace starling {
 
@@ -8,16 +9,30 @@ class ManualLanes::ManualLane final : public Lane {
  public:
   explicit ManualLane(ManualLanes& all) : all_(all) {}
   const Clock& clock() const override { return all_.clock_; }
-  bool here() const override { return all_.current_ == this; }
+  // Between steps the one owner may touch everything.
+  bool here() const override { return all_.current_ == this || all_.current_ == nullptr; }
   void post(Task task) override { all_.posted_.emplace_back(this, std::move(task)); }
   TimerId call_at(TimePoint at, Task task) override { return timers.add(at, std::move(task)); }
   void cancel(TimerId id) override { timers.cancel(id); }
+  bool driven() const override { return true; }
+  bool run_until(const Function<bool() const>& done, Deadline deadline) override {
+    return all_.run_until(done, deadline.left(all_.clock_.now()));
+  }
 
   Timers timers;
 
  private:
   ManualLanes& all_;
 };
+
+ManualLanes::~ManualLanes() {
+  // Tasks own things (replies, channels) whose destructors may post again; a few rounds drain them.
+  for (int round = 0; round < 16; ++round) {
+    const auto posted = std::exchange(posted_, {});
+    for (const auto& lane : lanes_) const Timers timers = std::exchange(lane->timers, Timers());
+    if (posted.empty()) return;
+  }
+}
 
 std::shared_ptr<Lane> ManualLanes::make() {
   lanes_.push_back(std::make_shared<ManualLane>(*this));
@@ -26,6 +41,7 @@ std::shared_ptr<Lane> ManualLanes::make() {
 
 bool ManualLanes::step() {
   Task task;
+  const ManualLane* const outer = current_;  // a handler may step the lanes again
   if (!posted_.empty()) {
     current_ = posted_.front().first;
     task = std::move(posted_.front().second);
@@ -42,14 +58,14 @@ bool ManualLanes::step() {
   }
   task();
   task = nullptr;
-  current_ = nullptr;
+  current_ = outer;
   return true;
 }
 
 bool ManualLanes::run_until(const Function<bool() const>& done, Duration limit) {
-  const TimePoint end = clock_.now() + limit;
+  const Deadline end = Deadline::in(clock_, limit);
   while (!done()) {
-    if (clock_.now() > end || !step()) return done();
+    if (clock_.now() > end.at() || !step()) return done();
   }
   return true;
 }

@@ -16,6 +16,12 @@ namespace starling {
 
 class ManualLanes {
  public:
+  ManualLanes() = default;
+  // Tasks and timers that are left are destroyed unrun.
+  ~ManualLanes();
+  ManualLanes(const ManualLanes&) = delete;
+  ManualLanes& operator=(const ManualLanes&) = delete;
+
   // Tasks run only inside step(). The lane must not be used after the ManualLanes have gone.
   std::shared_ptr<Lane> make();
 

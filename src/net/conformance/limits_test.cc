@@ -1,0 +1,154 @@
+// What happens at the limits: callers are refused or slowed, memory stays where it is.
+
+#include "net/conformance/suite.h"
+
+namespace starling::conformance {
+namespace {
+
+class Limits : public Conformance {};
+
+TEST_P(Limits, TooManyRequestsInFlightToOnePeerAreRefusedAtTheCaller) {
+  NetOptions options = options_for(GetParam());
+  options.connection_requests_max = 10;
+  World world(GetParam(), options);
+  Parrot parrot;
+  auto server = world.serve(parrot);
+  Client client(world.network());
+  Ends ends;
+  for (uint64_t id = 1; id <= 15; ++id) {
+    client.call(world.target(*server), Method::kPeerCall, ask(kHold, id), patience(),
+                ends.take(id));
+  }
+  ASSERT_TRUE(ends.wait(5));
+  EXPECT_EQ(ends.count_of(StatusCode::kResourceExhausted), 5u);
+  ASSERT_TRUE(parrot.wait_for([&] { return parrot.held() == 10; }));
+  parrot.release();
+  ASSERT_TRUE(ends.wait(15));
+  EXPECT_EQ(ends.count_of(StatusCode::kOk), 10u);
+  EXPECT_TRUE(
+      client.call_wait(world.target(*server), Method::kPeerCall, ask(kEcho, 99), patience()).ok())
+      << "the limit must not stay reached";
+}
+
+TEST_P(Limits, AServerWithTooManyRequestsRefusesOrSlowsNewOnes) {
+  NetOptions options = options_for(GetParam());
+  options.server_requests_max = 10;
+  World world(GetParam(), options);
+  Parrot parrot;
+  auto server = world.serve(parrot);
+  Client client(world.network());
+  Ends ends;
+  for (uint64_t id = 1; id <= 30; ++id) {
+    client.call(world.target(*server), Method::kPeerCall, ask(kHold, id), patience(),
+                ends.take(id));
+  }
+  ASSERT_TRUE(parrot.wait_for([&] { return parrot.held() == 10; }));
+  EXPECT_FALSE(ends.wait(21, milliseconds(100)));
+  EXPECT_LE(parrot.handled().size(), 10u);
+  // Those that were only slowed are held in turn as room is made.
+  ASSERT_TRUE(parrot.wait_for([&] {
+    parrot.release();
+    return ends.count() == 30;
+  }));
+  EXPECT_EQ(ends.count_of(StatusCode::kOk) + ends.count_of(StatusCode::kResourceExhausted), 30u);
+  EXPECT_GE(ends.count_of(StatusCode::kOk), 10u);
+}
+
+TEST_P(Limits, AFullPoolRefuses) {
+  NetOptions options = options_for(GetParam());
+  options.pool_threads = 1;
+  options.pool_queue_max = 4;
+  World world(GetParam(), options);
+  Parrot parrot;
+  auto server = world.serve(parrot);
+  Client client(world.network());
+  Ends ends;
+  client.call(world.target(*server), Method::kPsSave, ask(kWait, 1), patience(), ends.take(1));
+  ASSERT_TRUE(parrot.wait_for([&] { return parrot.times(1) == 1; }));
+  for (uint64_t id = 2; id <= 10; ++id) {
+    client.call(world.target(*server), Method::kPsSave, ask(kEcho, id), patience(), ends.take(id));
+  }
+  ASSERT_TRUE(ends.wait(5));
+  EXPECT_EQ(ends.count_of(StatusCode::kResourceExhausted), 5u);
+  parrot.open();
+  ASSERT_TRUE(ends.wait(10));
+  EXPECT_EQ(ends.count_of(StatusCode::kOk), 5u);
+}
+
+TEST_P(Limits, AMessageAboveTheLimitIsRefusedAndHurtsNobody) {
+  NetOptions options = options_for(GetParam());
+  options.message_bytes_max = 1 << 20;
+  World world(GetParam(), options);
+  Parrot parrot;
+  auto server = world.serve(parrot);
+  Client client(world.network());
+  auto answer = client.call_wait(world.target(*server), Method::kPeerCall,
+                                 ask_with(kEcho, 1, 2 << 20), patience());
+  EXPECT_TRUE(code_is(answer.status(), StatusCode::kResourceExhausted));
+  EXPECT_EQ(parrot.times(1), 0);
+  EXPECT_TRUE(client
+                  .call_wait(world.target(*server), Method::kPeerCall, ask_with(kEcho, 2, 900'000),
+                             patience())
+                  .ok());
+}
+
+TEST_P(Limits, BytesInFlightStayBelowTheServersLimit) {
+  NetOptions options = options_for(GetParam());
+  options.server_bytes_max = 16 << 20;
+  options.connection_bytes_max = 12 << 20;
+  World world(GetParam(), options);
+  Parrot parrot;
+  auto server = world.serve(parrot);
+  Client client(world.network());
+  Ends ends;
+  constexpr uint64_t kCalls = 400;
+  constexpr size_t kBytes = 1 << 20;
+  const Tensor shared = tensor_of(5, kBytes);
+  const size_t before = resident_bytes();
+  for (uint64_t id = 1; id <= kCalls; ++id) {
+    Message message = ask(kHold, id);
+    message.tensors.push_back(shared);
+    client.call(world.target(*server), Method::kPeerCall, std::move(message),
+                Deadline::in(RealClock(), seconds(1)), ends.take(id));
+  }
+  ASSERT_TRUE(ends.wait(kCalls));
+  EXPECT_LE(parrot.held(), 16u);
+  EXPECT_GE(parrot.held(), 1u);
+  // What was refused or slowed is nowhere: 400 MB were offered, the limit is 16.
+  EXPECT_LT(resident_bytes(), before + (kSanitized ? 300u << 20 : 100u << 20));
+  EXPECT_EQ(
+      ends.count_of(StatusCode::kDeadlineExceeded) + ends.count_of(StatusCode::kResourceExhausted),
+      kCalls);
+  parrot.drop_held();
+  auto answer = client.call_wait(world.target(*server), Method::kPeerCall,
+                                 ask_with(kEcho, 1000, kBytes), patience());
+  EXPECT_TRUE(answer.ok()) << "the limit must not stay reached: " << answer.status();
+}
+
+TEST_P(Limits, TheGreediestPeerIsStoppedFirst) {
+  NetOptions options = options_for(GetParam());
+  options.server_bytes_max = 16 << 20;
+  World world(GetParam(), options);
+  Parrot parrot;
+  auto server = world.serve(parrot);
+  Client greedy(world.network(), world.network().make_lane("greedy", 0));
+  Client modest(world.network(), world.network().make_lane("modest", 1));
+  Ends ends;
+  for (uint64_t id = 1; id <= 100; ++id) {
+    greedy.call(world.target(*server), Method::kPeerCall, ask_with(kHold, id, 1 << 20),
+                Deadline::in(RealClock(), seconds(1)), ends.take(id));
+  }
+  ASSERT_TRUE(parrot.wait_for([&] { return parrot.held() >= 10; }));
+  // The greedy one has what it could get, and the modest one still finds room.
+  for (uint64_t id = 1000; id < 1010; ++id) {
+    auto answer = modest.call_wait(world.target(*server), Method::kPeerCall,
+                                   ask_with(kEcho, id, 100'000), patience());
+    EXPECT_TRUE(answer.ok()) << answer.status();
+  }
+  ASSERT_TRUE(ends.wait(100));
+}
+
+STARLING_OVER_ALL_MAKERS(Limits);
+
+}  // namespace
+}  // namespace starling::conformance
