@@ -1,0 +1,99 @@
+"""Tests of tools/lint.py on a small made-up tree: each tool fails where it should, and what passed is not run again."""
+
+import contextlib
+import io
+import json
+import pathlib
+import shutil
+import sys
+import tempfile
+import unittest
+from unittest import mock
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+import lint  # noqa: E402
+
+GOOD = "int one() { return 1; }\n"
+MOVED = """#include <string>
+#include <utility>
+std::string f(std::string a) {
+  std::string b = std::move(a);
+  return a + b;
+}
+"""
+UNLOCKED = """struct __attribute__((capability("mutex"))) Mutex {};
+struct Thing {
+  Mutex mutex;
+  int n __attribute__((guarded_by(mutex))) = 0;
+  int get() { return n; }
+};
+int get(Thing& thing) { return thing.get(); }
+"""
+
+
+@unittest.skipUnless(all(map(shutil.which, ("clang++", "clang-tidy", "clang-format"))), "clang's tools are not installed")
+class LintTest(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.root = pathlib.Path(folder.name).resolve()
+        for name in ("src", "tools", "build/x"):
+            (self.root / name).mkdir(parents=True)
+        (self.root / ".clang-format").write_text("BasedOnStyle: Google\n")
+        (self.root / ".clang-tidy").write_text("Checks: '-*,bugprone-use-after-move'\nWarningsAsErrors: '*'\n")
+        (self.root / "tools" / "lint.py").write_text("")
+        (self.root / "build/x/build.ninja").write_text("")
+        patches = [mock.patch.object(lint, "ROOT", self.root),
+                   mock.patch.object(lint, "run", lambda command, folder=self.root, run=lint.run: run(command, folder))]
+        for patch in patches:
+            patch.start()
+            self.addCleanup(patch.stop)
+
+    def lint(self, text):
+        source = self.root / "src" / "a.cc"
+        source.write_text(text)
+        (self.root / "build/x/compile_commands.json").write_text(json.dumps([{
+            "directory": str(self.root / "build/x"), "file": str(source),
+            "command": f"/usr/bin/ccache clang++ -std=c++20 -o a.o -MD -MT a.o -MF a.d -c {source}"}]))
+        out = io.StringIO()
+        with contextlib.redirect_stdout(out):
+            status = lint.main(["--build", str(self.root / "build/x")])
+        return status, out.getvalue()
+
+    def test_good_code_passes_and_is_not_checked_again(self):
+        status, text = self.lint(GOOD)
+        self.assertEqual(status, 0, text)
+        self.assertIn("1 of them compiled (0 cached)", text)
+        self.assertIn("1 of them compiled (1 cached)", self.lint(GOOD)[1])
+        self.assertIn("1 of them compiled (0 cached)", self.lint(GOOD.replace("1", "2"))[1])
+
+    def test_a_new_rule_asks_for_a_new_look(self):
+        self.lint(GOOD)
+        (self.root / ".clang-tidy").write_text("Checks: '-*,bugprone-*'\nWarningsAsErrors: '*'\n")
+        self.assertIn("(0 cached)", self.lint(GOOD)[1])
+
+    def test_clang_tidy_complaints_are_errors_every_time(self):
+        for _ in range(2):
+            status, text = self.lint(MOVED)
+            self.assertEqual(status, 1)
+            self.assertIn("bugprone-use-after-move", text)
+        self.assertEqual(json.loads((self.root / "build/x/tests.json").read_text()), {"passed": 1, "failed": 1, "skipped": 0})
+
+    def test_thread_safety_complaints_are_errors(self):
+        status, text = self.lint(UNLOCKED)
+        self.assertEqual(status, 1)
+        self.assertIn("requires holding mutex", text)
+
+    def test_code_that_is_not_formatted_is_an_error(self):
+        status, text = self.lint("int  one( ) {return 1;}\n")
+        self.assertEqual(status, 1)
+        self.assertIn("src/a.cc: is not formatted", text)
+
+    def test_format_rewrites_it(self):
+        (self.root / "src" / "a.cc").write_text("int  one( ) {return 1;}\n")
+        self.assertEqual(lint.main(["--format"]), 0)
+        self.assertEqual((self.root / "src" / "a.cc").read_text(), GOOD)
+
+
+if __name__ == "__main__":
+    unittest.main()
