@@ -197,7 +197,7 @@ class TidyTest(unittest.TestCase):
                      "ARCHITECTURE.md:1: path: `thing.md` does not exist",
                      "ARCHITECTURE.md:1: path: the link to docs/gone leads nowhere"],
                     files={"ARCHITECTURE.md": "`src/base/gone.h` `base/thing.{h,cc}` `thing.md` `src/*/README.md` "
-                                              "[a](docs/gone) [b](https://x.y/z) `a/b` `src/<room>/x.h` `build/x/y.h`\n"})
+                                              "[a](docs/gone) [b](https://x.y/z) `a/b` `x_test.cc` `src/<room>/x.h` `build/x/y.h`\n"})
 
     def test_a_make_target_in_a_document_exists(self):
         self.expect(["README.md:1: path: there is no `make train`", "README.md:3: path: there is no `make fly`"],
