@@ -107,8 +107,8 @@ class Tree:
 
 
 def is_aside(path):
-    """Tests, benchmarks and fuzzers beside the code."""
-    return re.search(r"_(test|bench|fuzz)\.\w+$", path) is not None
+    """Tests, benchmarks and fuzzers beside the code, and what only they use (test_x.cc, x_testing.h, a conformance suite)."""
+    return re.search(r"_(test|bench|fuzz|testing)\.\w+$|/test_\w+\.\w+$|/conformance/", path) is not None
 
 
 def room_of(path):
