@@ -1,5 +1,6 @@
 #include "store/temporary.h"
 
+#include <random>
 #include <vector>
 
 namespace starling {
@@ -7,31 +8,35 @@ namespace {
 
 constexpr std::string_view kPrefix = ".starling-";
 constexpr std::string_view kSuffix = ".tmp";
-constexpr size_t kIncarnationDigits = 16;
+constexpr size_t kDigits = 16;
+
+bool is_hex(std::string_view text) {
+  return text.find_first_not_of("0123456789abcdef") == std::string_view::npos;
+}
 
 }  // namespace
 
 std::string temporary_name(Incarnation incarnation, uint64_t number) {
-  return fmt::format("{}{:016x}-{}{}", kPrefix, value(incarnation), number, kSuffix);
+  return fmt::format("{}{:016x}-{:016x}{}", kPrefix, value(incarnation), number, kSuffix);
+}
+
+TemporaryNames::TemporaryNames(Incarnation incarnation) : incarnation_(incarnation) {
+  std::random_device device;
+  next_ = uint64_t{device()} << 32 | device();
 }
 
 std::optional<Incarnation> incarnation_of_temporary(std::string_view name) {
+  if (name.size() != kPrefix.size() + 2 * kDigits + 1 + kSuffix.size()) return std::nullopt;
   if (!name.starts_with(kPrefix) || !name.ends_with(kSuffix)) return std::nullopt;
-  name.remove_prefix(kPrefix.size());
-  if (name.size() < kIncarnationDigits + 2 + kSuffix.size() || name[kIncarnationDigits] != '-')
+  name = name.substr(kPrefix.size(), 2 * kDigits + 1);
+  if (name[kDigits] != '-' || !is_hex(name.substr(kDigits + 1)) ||
+      !is_hex(name.substr(0, kDigits))) {
     return std::nullopt;
-  uint64_t incarnation = 0;
-  for (const char c : name.substr(0, kIncarnationDigits)) {
-    if (c >= '0' && c <= '9') {
-      incarnation = incarnation << 4 | static_cast<uint64_t>(c - '0');
-    } else if (c >= 'a' && c <= 'f') {
-      incarnation = incarnation << 4 | static_cast<uint64_t>(c - 'a' + 10);
-    } else {
-      return std::nullopt;
-    }
   }
-  name = name.substr(kIncarnationDigits + 1, name.size() - kIncarnationDigits - 1 - kSuffix.size());
-  if (name.find_first_not_of("0123456789") != std::string_view::npos) return std::nullopt;
+  uint64_t incarnation = 0;
+  for (const char c : name.substr(0, kDigits)) {
+    incarnation = incarnation << 4 | static_cast<uint64_t>(c <= '9' ? c - '0' : c - 'a' + 10);
+  }
   return Incarnation{incarnation};
 }
 

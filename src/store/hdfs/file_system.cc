@@ -5,7 +5,6 @@
 #include "store/hdfs/name_nodes.h"
 #include "store/hdfs/reader.h"
 #include "store/hdfs/writer.h"
-#include "store/temporary.h"
 
 namespace starling {
 namespace {
@@ -37,7 +36,8 @@ StatusOr<std::unique_ptr<FileSystem>> HdfsFileSystem::make(const Url& url, HdfsO
   return std::unique_ptr<FileSystem>(std::move(fs));
 }
 
-HdfsFileSystem::HdfsFileSystem(std::shared_ptr<NameNodes> nodes) : nodes_(std::move(nodes)) {}
+HdfsFileSystem::HdfsFileSystem(std::shared_ptr<NameNodes> nodes)
+    : nodes_(std::move(nodes)), temporaries_(nodes_->options().incarnation) {}
 
 HdfsFileSystem::~HdfsFileSystem() = default;
 
@@ -61,8 +61,8 @@ StatusOr<std::unique_ptr<Reader>> HdfsFileSystem::open_read(std::string_view url
 StatusOr<std::unique_ptr<Writer>> HdfsFileSystem::open_write(std::string_view url,
                                                              Existing existing) {
   STARLING_ASSIGN_OR_RETURN(const std::string path, path_of(url));
-  StatusOr<std::unique_ptr<Writer>> writer = HdfsWriter::open(
-      nodes_, path, url, existing, temporary_name(nodes_->options().incarnation, ++temporaries_));
+  StatusOr<std::unique_ptr<Writer>> writer =
+      HdfsWriter::open(nodes_, path, url, existing, temporaries_.next());
   if (!writer.ok()) return as_creation_error(writer.status());
   return writer;
 }

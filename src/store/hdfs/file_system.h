@@ -16,6 +16,7 @@
 #include "base/clock.h"
 #include "base/ids.h"
 #include "store/file_system.h"
+#include "store/temporary.h"
 #include "store/url.h"
 
 namespace starling {
@@ -35,6 +36,9 @@ struct HdfsOptions {
   Duration retry_for = seconds(60);      // a call that is safe to repeat is repeated until then
   Duration backoff_min = milliseconds(50);
   Duration backoff_max = seconds(2);
+
+  uint64_t block_bytes = 0;  // of new files; the cluster's default when 0
+  uint32_t replication = 0;  // the same
 
   // A read of at least parallel_bytes_min runs as this many ranges at once, each held in memory.
   uint32_t parallel_ranges = 3;
@@ -70,7 +74,7 @@ class HdfsFileSystem final : public FileSystem {
 
   const std::shared_ptr<NameNodes> nodes_;
   std::string authority_;
-  std::atomic<uint64_t> temporaries_{0};
+  TemporaryNames temporaries_;
 };
 
 }  // namespace starling

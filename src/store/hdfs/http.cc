@@ -1,6 +1,12 @@
 #include "store/hdfs/http.h"
 
+#include <poll.h>
+#include <sys/socket.h>
+
 #include <algorithm>
+#include <array>
+#include <cctype>
+#include <cstdlib>
 #include <cstring>
 
 #include "base/check.h"
@@ -11,7 +17,6 @@ namespace {
 constexpr size_t kReplyBytesMax = 64 << 20;  // a page of a listing has 1,000 entries, 1 MiB
 constexpr size_t kErrorBytesMax = 256 << 10;
 constexpr long kReceiveBytes = 512 << 10;
-constexpr long kSendBytes = 1 << 20;
 constexpr size_t kIdleMax = 16;
 
 long milliseconds_of(Duration time) {
@@ -49,6 +54,23 @@ void fill(HttpReply& reply, CURL* handle, CURLcode result) {
   curl_easy_getinfo(handle, CURLINFO_REDIRECT_URL, &location);
   if (location != nullptr) reply.location = location;
   if (result != CURLE_OK) reply.error = curl_easy_strerror(result);
+}
+
+// SIZE_MAX when the head gives none.
+size_t content_length(std::string_view head) {
+  constexpr std::string_view kName = "content-length:";
+  for (size_t at = head.find("\r\n"); at != std::string_view::npos;
+       at = head.find("\r\n", at + 2)) {
+    const std::string_view line = head.substr(at + 2, head.find("\r\n", at + 2) - at - 2);
+    if (line.size() < kName.size()) continue;
+    const bool is_it = std::equal(kName.begin(), kName.end(), line.begin(), [](char a, char b) {
+      return a == std::tolower(static_cast<unsigned char>(b));
+    });
+    if (is_it)
+      return static_cast<size_t>(
+          std::strtoull(std::string(line.substr(kName.size())).c_str(), nullptr, 10));
+  }
+  return SIZE_MAX;
 }
 
 }  // namespace
@@ -226,98 +248,133 @@ std::string HttpDownload::peer() const {
   return std::string(text.substr(0, text.find_first_of("/?")));
 }
 
-HttpUpload::HttpUpload(HttpPool& pool, const std::string& url) : handle_(pool.make_handle()) {
+HttpUpload::HttpUpload(HttpPool& pool, const std::string& url, const Clock& clock)
+    : handle_(pool.make_handle()), url_(url), clock_(clock) {}
+
+bool HttpUpload::start(Duration stall) {
   CURL* h = handle_.get();
-  // Without it curl waits a second for a go-ahead that tells nothing: the other side gives it
-  // before it looks.
-  headers_.reset(curl_slist_append(nullptr, "Expect:"));
-  headers_.reset(curl_slist_append(headers_.release(), "Content-Type: application/octet-stream"));
-  curl_easy_setopt(h, CURLOPT_HTTPHEADER, headers_.get());
-  curl_easy_setopt(h, CURLOPT_URL, url.c_str());
-  curl_easy_setopt(h, CURLOPT_UPLOAD, 1L);
-  curl_easy_setopt(h, CURLOPT_UPLOAD_BUFFERSIZE, kSendBytes);
-  curl_easy_setopt(h, CURLOPT_READFUNCTION, &HttpUpload::on_need);
-  curl_easy_setopt(h, CURLOPT_READDATA, this);
-  curl_easy_setopt(h, CURLOPT_WRITEFUNCTION, &HttpUpload::on_body);
-  curl_easy_setopt(h, CURLOPT_WRITEDATA, this);
-  done_ = [this](CURLcode result) { complete(result); };
-  multi_.add(h, &done_);
-}
-
-HttpUpload::~HttpUpload() { multi_.remove(handle_.get()); }
-
-size_t HttpUpload::on_need(char* into, size_t size, size_t count, void* self) {
-  auto& upload = *static_cast<HttpUpload*>(self);
-  upload.is_asked_ = true;
-  if (upload.pending_.empty()) {
-    if (upload.is_ending_) return 0;
-    upload.is_paused_ = true;
-    return CURL_READFUNC_PAUSE;
+  curl_easy_setopt(h, CURLOPT_URL, url_.c_str());
+  curl_easy_setopt(h, CURLOPT_CONNECT_ONLY, 1L);
+  const CURLcode result = curl_easy_perform(h);
+  if (result == CURLE_OK) curl_easy_getinfo(h, CURLINFO_ACTIVESOCKET, &socket_);
+  if (result != CURLE_OK || socket_ == CURL_SOCKET_BAD) {
+    end(HttpOutcome::kNotSent, curl_easy_strerror(result));
+    return false;
   }
-  const size_t bytes = std::min(size * count, upload.pending_.size());
-  std::memcpy(into, upload.pending_.data(), bytes);
-  upload.pending_ = upload.pending_.subspan(bytes);
-  return bytes;
+  // A larger buffer lets the data node's disk pause without stopping us.
+  constexpr int kBufferBytes = 4 << 20;
+  ::setsockopt(socket_, SOL_SOCKET, SO_SNDBUF, &kBufferBytes, sizeof(kBufferBytes));
+  std::string_view rest = url_;
+  rest.remove_prefix(std::min(rest.find("://") + 3, rest.size()));
+  const size_t slash = std::min(rest.find_first_of("/?"), rest.size());
+  const std::string head = fmt::format(
+      "PUT {} HTTP/1.1\r\nHost: {}\r\nUser-Agent: starling\r\nAccept: */*\r\n"
+      "Content-Type: application/octet-stream\r\nTransfer-Encoding: chunked\r\n\r\n",
+      rest.substr(slash), rest.substr(0, slash));
+  return send_all(std::as_bytes(std::span(head)), stall);
 }
 
-size_t HttpUpload::on_body(char* data, size_t size, size_t count, void* self) {
-  auto& upload = *static_cast<HttpUpload*>(self);
-  const size_t free = kErrorBytesMax - std::min(kErrorBytesMax, upload.reply_.body.size());
-  upload.reply_.body.append(data, std::min(free, size * count));
-  return size * count;
+bool HttpUpload::wait(short events, Duration time) const {
+  pollfd ready{socket_, events, 0};
+  return ::poll(&ready, 1, static_cast<int>(std::min(milliseconds_of(time), 1000L))) > 0;
 }
 
-void HttpUpload::complete(CURLcode result) {
-  fill(reply_, handle_.get(), result);
+void HttpUpload::end(HttpOutcome outcome, std::string error) {
+  reply_.outcome = outcome;
+  reply_.error = std::move(error);
   is_done_ = true;
 }
 
-bool HttpUpload::drive(const std::function<bool()>& is_enough, Duration stall) {
-  curl_off_t moved = -1;
+bool HttpUpload::send_all(std::span<const std::byte> bytes, Duration stall) {
   Deadline deadline = Deadline::in(clock_, stall);
-  multi_.perform();
-  while (!is_done_ && !is_enough()) {
-    const TimePoint now = clock_.now();
-    curl_off_t total = 0;
-    curl_easy_getinfo(handle_.get(), CURLINFO_SIZE_UPLOAD_T, &total);
-    if (total != moved) {
-      moved = total;
-      deadline = Deadline(now + stall);
-    } else if (deadline.passed(now)) {
-      reply_.outcome = is_asked_ ? HttpOutcome::kLost : HttpOutcome::kNotSent;
-      reply_.error = fmt::format("nothing moved for {} ms",
-                                 std::chrono::duration_cast<milliseconds>(stall).count());
-      is_done_ = true;
+  while (!bytes.empty()) {
+    size_t sent = 0;
+    const CURLcode result = curl_easy_send(handle_.get(), bytes.data(), bytes.size(), &sent);
+    if (result == CURLE_OK) {
+      bytes = bytes.subspan(sent);
+      deadline = Deadline::in(clock_, stall);
+    } else if (result != CURLE_AGAIN) {
+      // The reason may lie in what the other side sent before it closed.
+      await_answer(stall);
+      if (reply_.outcome != HttpOutcome::kReplied) reply_.error = curl_easy_strerror(result);
       return false;
+    } else {
+      const Duration left = deadline.left(clock_.now());
+      if (left == Duration::zero()) {
+        end(HttpOutcome::kLost, "nothing moved before the deadline");
+        return false;
+      }
+      wait(POLLOUT | POLLIN, left);
+      if (receive()) return false;
     }
-    multi_.wait(std::min<Duration>(deadline.left(now), seconds(1)));
   }
-  return !is_done_;
-}
-
-bool HttpUpload::start(Duration timeout) {
-  return drive([this] { return is_asked_; }, timeout);
+  return true;
 }
 
 bool HttpUpload::send(std::span<const std::byte> bytes, Duration stall) {
-  pending_ = bytes;
-  if (is_paused_) {
-    is_paused_ = false;
-    curl_easy_pause(handle_.get(), CURLPAUSE_CONT);
-  }
-  const bool sent = drive([this] { return pending_.empty(); }, stall);
-  pending_ = {};
-  return sent;
+  if (is_done_) return false;
+  if (bytes.empty()) return true;
+  if (receive()) return false;
+  const std::string head = fmt::format("{}{:x}\r\n", has_body_ ? "\r\n" : "", bytes.size());
+  has_body_ = true;
+  return send_all(std::as_bytes(std::span(head)), stall) && send_all(bytes, stall);
 }
 
-HttpReply HttpUpload::finish(Duration timeout) {
-  is_ending_ = true;
-  if (is_paused_) {
-    is_paused_ = false;
-    curl_easy_pause(handle_.get(), CURLPAUSE_CONT);
-  }
-  drive([] { return false; }, timeout);
+const HttpReply& HttpUpload::finish(Duration stall) {
+  if (is_done_) return reply_;
+  const std::string tail = has_body_ ? "\r\n0\r\n\r\n" : "0\r\n\r\n";
+  if (send_all(std::as_bytes(std::span(tail)), stall)) await_answer(stall);
   return reply_;
+}
+
+void HttpUpload::await_answer(Duration stall) {
+  const Deadline deadline = Deadline::in(clock_, stall);
+  while (!receive()) {
+    const Duration left = deadline.left(clock_.now());
+    if (is_closed_ || left == Duration::zero()) {
+      end(HttpOutcome::kLost,
+          is_closed_ ? "the connection was closed without an answer" : "no answer by the deadline");
+      return;
+    }
+    wait(POLLIN, left);
+  }
+}
+
+bool HttpUpload::receive() {
+  std::array<char, 4096> bytes{};
+  while (!is_closed_ && received_.size() < kErrorBytesMax) {
+    size_t got = 0;
+    const CURLcode result = curl_easy_recv(handle_.get(), bytes.data(), bytes.size(), &got);
+    if (result == CURLE_AGAIN) break;
+    is_closed_ = result != CURLE_OK || got == 0;
+    received_.append(bytes.data(), got);
+  }
+  return parse_answer();
+}
+
+bool HttpUpload::parse_answer() {
+  while (true) {
+    const size_t head_end = received_.find("\r\n\r\n");
+    if (head_end == std::string::npos) return false;
+    const std::string head = received_.substr(0, head_end + 2);
+    // "HTTP/1.1 201 Created"
+    const size_t space = head.find(' ');
+    const long code = head.starts_with("HTTP/1.") && space != std::string::npos
+                          ? std::atol(head.c_str() + space)
+                          : 0;
+    if (code >= 100 && code < 200) {  // a go-ahead that nobody asked for
+      received_.erase(0, head_end + 4);
+      continue;
+    }
+    const std::string_view body = std::string_view(received_).substr(head_end + 4);
+    const size_t length = content_length(head);
+    // Without a length the body ends with the connection.
+    if (body.size() < length && !is_closed_ && received_.size() < kErrorBytesMax) return false;
+    reply_.code = code;
+    reply_.body = body;
+    end(HttpOutcome::kReplied, "");
+    return true;
+  }
 }
 
 }  // namespace starling

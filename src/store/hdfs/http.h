@@ -50,9 +50,6 @@ struct CurlCloser {
 struct CurlMultiCloser {
   void operator()(CURLM* multi) const { curl_multi_cleanup(multi); }
 };
-struct CurlListCloser {
-  void operator()(curl_slist* list) const { curl_slist_free_all(list); }
-};
 using CurlHandle = std::unique_ptr<CURL, CurlCloser>;
 
 // Keeps handles with their open connections for the next call.
@@ -134,41 +131,45 @@ class HttpDownload {
   HttpReply reply_;
 };
 
-// One PUT whose body is handed over piece by piece.
+// One PUT whose body is handed over piece by piece, each a chunk of the chunked encoding.
+//
+// libcurl connects and encrypts; the few lines of HTTP are our own, because a server that refuses a
+// body closes at once, and only who reads after a failed send learns why.
 class HttpUpload {
  public:
-  HttpUpload(HttpPool& pool, const std::string& url);
-  ~HttpUpload();
-  HttpUpload(const HttpUpload&) = delete;
-  HttpUpload& operator=(const HttpUpload&) = delete;
+  // `clock` must outlive it.
+  HttpUpload(HttpPool& pool, const std::string& url, const Clock& clock);
 
-  // Connects and sends the head. False when the other side was not reached or has answered already.
-  bool start(Duration timeout);
-  // Hands `bytes` to the socket. False when the stream has ended or nothing moved for `stall`.
+  // Connects and sends the head. False when the other side was not reached.
+  bool start(Duration stall);
+  // Hands `bytes` to the socket. False when the other side has answered or closed, or nothing moved
+  // for `stall`.
   bool send(std::span<const std::byte> bytes, Duration stall);
   // Ends the body and waits for the answer.
-  HttpReply finish(Duration timeout);
+  const HttpReply& finish(Duration stall);
 
   bool is_done() const { return is_done_; }
   const HttpReply& reply() const { return reply_; }
 
  private:
-  static size_t on_need(char* into, size_t size, size_t count, void* self);
-  static size_t on_body(char* data, size_t size, size_t count, void* self);
-  // Until `is_enough`, the end of the stream, or `stall` without a byte moved.
-  bool drive(const std::function<bool()>& is_enough, Duration stall);
-  void complete(CURLcode result);
+  bool send_all(std::span<const std::byte> bytes, Duration stall);
+  // Reads what has come. True when the answer is whole.
+  bool receive();
+  bool parse_answer();
+  // Waits for the answer after the last byte, or after a send that failed.
+  void await_answer(Duration stall);
+  // False when nothing came within `time`.
+  bool wait(short events, Duration time) const;
+  void end(HttpOutcome outcome, std::string error);
 
-  HttpMulti multi_;
   const CurlHandle handle_;
-  std::unique_ptr<curl_slist, CurlListCloser> headers_;
-  HttpMulti::Done done_;
-  RealClock clock_;
-  std::span<const std::byte> pending_;
-  bool is_asked_ = false;  // the head is out and curl wants body
-  bool is_paused_ = false;
-  bool is_ending_ = false;
+  const std::string url_;
+  const Clock& clock_;
+  curl_socket_t socket_ = CURL_SOCKET_BAD;
+  std::string received_;
+  bool is_closed_ = false;  // by the other side
   bool is_done_ = false;
+  bool has_body_ = false;
   HttpReply reply_;
 };
 

@@ -13,6 +13,25 @@ std::string peer_of(std::string_view location) {
   return std::string(location.substr(0, location.find_first_of("/?")));
 }
 
+// CREATE would make the parents too, but the data node finds a wrong one, or a lack of rights, only
+// while bytes flow.
+Status prepare_parent(NameNodes& nodes, std::string_view parent, std::string_view url) {
+  HdfsCall request{.method = HttpMethod::kPut,
+                   .op = "MKDIRS",
+                   .path = parent,
+                   .parameters = {},
+                   .url = url,
+                   .what = "open for writing"};
+  const Status made = nodes.call(request).status();
+  if (made.code() == StatusCode::kAlreadyExists)
+    return Status(StatusCode::kFailedPrecondition, made.message());
+  STARLING_RETURN_IF_ERROR(made);
+  request.method = HttpMethod::kGet;
+  request.op = "CHECKACCESS";
+  request.parameters = {{"fsaction", "-wx"}};
+  return nodes.call(request).status();
+}
+
 }  // namespace
 
 StatusOr<std::unique_ptr<Writer>> HdfsWriter::open(std::shared_ptr<NameNodes> nodes,
@@ -28,15 +47,7 @@ StatusOr<std::unique_ptr<Writer>> HdfsWriter::open(std::shared_ptr<NameNodes> no
     return old.status();
   }
   const std::string parent = parent_path(path);
-  // CREATE would make the parents too, but the data node finds a wrong one only while the bytes
-  // flow.
-  const HdfsCall request{.method = HttpMethod::kPut,
-                         .op = "MKDIRS",
-                         .path = parent,
-                         .parameters = {},
-                         .url = url,
-                         .what = "open for writing"};
-  STARLING_RETURN_IF_ERROR(nodes->call(request).status());
+  STARLING_RETURN_IF_ERROR(prepare_parent(*nodes, parent, url));
   std::unique_ptr<HdfsWriter> writer(new HdfsWriter(std::move(nodes), std::string(path),
                                                     join_url(parent, temporary), std::string(url)));
   writer->existing_ = existing;
@@ -72,14 +83,19 @@ Status HdfsWriter::connect() {
                      .url = url_,
                      .what = "open for writing"};
     request.parameters = {{"overwrite", "false"}};
+    const HdfsOptions& options = nodes_->options();
+    if (options.block_bytes > 0)
+      request.parameters.emplace_back("blocksize", fmt::format("{}", options.block_bytes));
+    if (options.replication > 0)
+      request.parameters.emplace_back("replication", fmt::format("{}", options.replication));
     if (!excluded.empty()) request.parameters.emplace_back("excludedatanodes", excluded);
     STARLING_ASSIGN_OR_RETURN(const HdfsAnswer answer, nodes_->call(request));
     if (answer.location.empty())
       return unavailable("{}: open for writing: the name node names no data node", url_);
     peer_ = peer_of(answer.location);
-    upload_ = std::make_unique<HttpUpload>(nodes_->http(), answer.location);
-    // An answer before the first byte is an error; write() reports it.
-    if (upload_->start(nodes_->options().connect_timeout) ||
+    upload_ = std::make_unique<HttpUpload>(nodes_->http(), answer.location, nodes_->clock());
+    // A refusal that is already there is reported by write().
+    if (upload_->start(nodes_->options().stall_timeout) ||
         upload_->reply().outcome != HttpOutcome::kNotSent) {
       return absl::OkStatus();
     }
@@ -132,7 +148,7 @@ Status HdfsWriter::publish() {
 Status HdfsWriter::publish_once() {
   STARLING_RETURN_IF_ERROR(send(pending_));
   pending_ = {};
-  const HttpReply reply = upload_->finish(nodes_->options().stall_timeout);
+  const HttpReply& reply = upload_->finish(nodes_->options().stall_timeout);
   if (reply.outcome != HttpOutcome::kReplied || reply.code != 201) return upload_error();
   STARLING_ASSIGN_OR_RETURN(const HdfsFileStatus status, nodes_->stat(temporary_, url_, "publish"));
   if (status.bytes != written_) {

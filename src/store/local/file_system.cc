@@ -11,7 +11,6 @@
 #include "store/local/reader.h"
 #include "store/local/system.h"
 #include "store/local/writer.h"
-#include "store/temporary.h"
 
 namespace starling {
 namespace {
@@ -37,7 +36,7 @@ StatusOr<std::unique_ptr<Reader>> LocalFileSystem::open_read(std::string_view ur
 StatusOr<std::unique_ptr<Writer>> LocalFileSystem::open_write(std::string_view url,
                                                               Existing existing) {
   STARLING_ASSIGN_OR_RETURN(const Url parsed, parse_local(url));
-  return LocalWriter::open(parsed, existing, temporary_name(options_.incarnation, ++temporaries_));
+  return LocalWriter::open(parsed, existing, temporaries_.next());
 }
 
 StatusOr<std::unique_ptr<AppendFile>> LocalFileSystem::open_append(std::string_view url) {

@@ -4,12 +4,11 @@
 // cut: the file and the directory that names it are fsynced. Uses: base. Threads: as FileSystem.
 #pragma once
 
-#include <atomic>
-#include <cstdint>
 #include <memory>
 
 #include "base/ids.h"
 #include "store/file_system.h"
+#include "store/temporary.h"
 
 namespace starling {
 
@@ -19,7 +18,7 @@ struct LocalOptions {
 
 class LocalFileSystem final : public FileSystem {
  public:
-  explicit LocalFileSystem(LocalOptions options = {}) : options_(options) {}
+  explicit LocalFileSystem(LocalOptions options = {}) : temporaries_(options.incarnation) {}
 
   StatusOr<std::unique_ptr<Reader>> open_read(std::string_view url, ReadRange range) override;
   StatusOr<std::unique_ptr<Writer>> open_write(std::string_view url, Existing existing) override;
@@ -31,9 +30,7 @@ class LocalFileSystem final : public FileSystem {
   Status remove(std::string_view url, Recursive recursive) override;
 
  private:
-  const LocalOptions options_;
-  std::atomic<uint64_t> temporaries_{
-      0};  // numbers the names, so that two writers of one file do not meet
+  TemporaryNames temporaries_;
 };
 
 }  // namespace starling

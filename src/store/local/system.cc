@@ -145,6 +145,12 @@ Status make_directories_durable(const std::string& path, std::string_view url) {
   return absl::OkStatus();
 }
 
+Status make_parent_durable(const std::string& path, std::string_view url) {
+  const Status status = make_directories_durable(parent_path(path), url);
+  if (status.code() != StatusCode::kAlreadyExists) return status;
+  return failed_precondition("{}: make directories: the parent is a file", url);
+}
+
 Status rename_path(const std::string& from, const std::string& to, Existing existing,
                    std::string_view url) {
   if (existing == Existing::kReplace) {

@@ -43,6 +43,9 @@ Status sync_directory(const std::string& path, std::string_view url);
 // Makes `path` and its missing parents, each durable in its own parent.
 Status make_directories_durable(const std::string& path, std::string_view url);
 
+// The same for the parent of `path`. FailedPrecondition when that is a file.
+Status make_parent_durable(const std::string& path, std::string_view url);
+
 // One atomic rename; kKeep ends with AlreadyExists when the name is taken.
 Status rename_path(const std::string& from, const std::string& to, Existing existing,
                    std::string_view url);

@@ -37,9 +37,8 @@ StatusOr<std::unique_ptr<Writer>> LocalWriter::open(const Url& url, Existing exi
     if (S_ISDIR(info.st_mode)) return system_error(EISDIR, text, "open for writing");
     if (existing == Existing::kKeep) return system_error(EEXIST, text, "open for writing");
   }
-  const std::string directory = parent_path(url.path);
-  STARLING_RETURN_IF_ERROR(make_directories_durable(directory, text));
-  std::string temporary_path = join_url(directory, temporary);
+  STARLING_RETURN_IF_ERROR(make_parent_durable(url.path, text));
+  std::string temporary_path = join_url(parent_path(url.path), temporary);
   Descriptor file(::open(temporary_path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
   if (!file.is_open()) return system_error(errno, text, "open for writing");
   return std::unique_ptr<Writer>(
@@ -103,8 +102,7 @@ Status LocalWriter::publish_once() {
 
 StatusOr<std::unique_ptr<AppendFile>> LocalAppendFile::open(const Url& url) {
   const std::string text = url.text();
-  const std::string directory = parent_path(url.path);
-  STARLING_RETURN_IF_ERROR(make_directories_durable(directory, text));
+  STARLING_RETURN_IF_ERROR(make_parent_durable(url.path, text));
   Descriptor file(::open(url.path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
   if (!file.is_open()) return system_error(errno, text, "open for appending");
   struct stat info {};
@@ -113,7 +111,7 @@ StatusOr<std::unique_ptr<AppendFile>> LocalAppendFile::open(const Url& url) {
     return failed_precondition("{}: open for appending: not a regular file", text);
   // The file may have been made a moment ago, by us or by a process that died before it synced the
   // name.
-  STARLING_RETURN_IF_ERROR(sync_directory(directory, text));
+  STARLING_RETURN_IF_ERROR(sync_directory(parent_path(url.path), text));
   return std::unique_ptr<AppendFile>(
       new LocalAppendFile(text, std::move(file), static_cast<uint64_t>(info.st_size)));
 }

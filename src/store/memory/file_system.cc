@@ -136,7 +136,7 @@ StatusOr<std::unique_ptr<Writer>> MemoryFileSystem::open_write(std::string_view 
                                                                Existing existing) {
   STARLING_ASSIGN_OR_RETURN(const MemoryPath path, MemoryTree::parse(url));
   MemoryPath temporary = path;
-  if (!temporary.empty()) temporary.back() = temporary_name(incarnation_, ++temporaries_);
+  if (!temporary.empty()) temporary.back() = temporary_name(incarnation_, tree_->next_number());
   auto writer = std::make_unique<MemoryWriter>(std::string(url), tree_, path, std::move(temporary));
   STARLING_RETURN_IF_ERROR(writer->create(existing));
   return writer;

@@ -5,7 +5,6 @@
 // Threads: as FileSystem.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <memory>
 
@@ -45,7 +44,6 @@ class MemoryFileSystem final : public FileSystem {
 
   const std::shared_ptr<MemoryTree> tree_;
   const Incarnation incarnation_;
-  std::atomic<uint64_t> temporaries_{0};
 };
 
 }  // namespace starling

@@ -11,6 +11,11 @@ StatusOr<MemoryPath> MemoryTree::parse(std::string_view url) {
   return path_components(parsed);
 }
 
+uint64_t MemoryTree::next_number() {
+  MutexLock lock(mutex_);
+  return ++numbers_;
+}
+
 MemoryNode* MemoryTree::find(const MemoryPath& path) {
   MemoryNode* node = &root_;
   for (const std::string& name : path) {

@@ -39,6 +39,9 @@ class MemoryTree {
   // InvalidArgument when the URL is not one of this store's.
   static StatusOr<MemoryPath> parse(std::string_view url);
 
+  // Numbers temporaries: the same in every run of a simulation.
+  uint64_t next_number();
+
   StatusOr<std::shared_ptr<MemoryContent>> open(const MemoryPath& path, std::string_view url);
   // Makes a file with its parents. kKeep: AlreadyExists when there is one.
   StatusOr<std::shared_ptr<MemoryContent>> create(const MemoryPath& path, Existing existing,
@@ -68,6 +71,7 @@ class MemoryTree {
   MemoryNode root_ ABSL_GUARDED_BY(mutex_);
   int64_t changes_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t numbers_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace starling
