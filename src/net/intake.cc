@@ -17,18 +17,40 @@ Ticket& Ticket::operator=(Ticket&& other) noexcept {
     intake_ = std::move(other.intake_);
     meter_ = std::move(other.meter_);
     bytes_ = other.bytes_;
+    lent_ = other.lent_;
   }
   return *this;
 }
 
 void Ticket::grow(size_t bytes) {
+  if (lent_) return;  // all of it is counted already
   bytes_ += bytes;
   intake_->bytes_.fetch_add(bytes, std::memory_order_relaxed);
   if (meter_ != nullptr) meter_->bytes.fetch_add(bytes, std::memory_order_relaxed);
 }
 
+bool Ticket::lend() {
+  Intake& intake = *intake_;
+  const size_t before = intake.lent_bytes_.fetch_add(bytes_, std::memory_order_relaxed);
+  if (before > 0 && before + bytes_ > intake.options_.server_bytes_max / 4) {
+    intake.lent_bytes_.fetch_sub(bytes_, std::memory_order_relaxed);
+    return false;
+  }
+  // First this, so that the request is never counted nowhere.
+  intake.lent_.fetch_add(1, std::memory_order_seq_cst);
+  lent_ = true;
+  if (meter_ != nullptr) {
+    meter_->bytes.fetch_sub(bytes_, std::memory_order_relaxed);
+    meter_->requests.fetch_sub(1, std::memory_order_relaxed);
+    meter_.reset();
+  }
+  intake.give_back(bytes_);
+  return true;
+}
+
 void Ticket::give_back() {
   if (intake_ == nullptr) return;
+  if (lent_) return std::exchange(intake_, nullptr)->give_back_lent(bytes_);
   if (meter_ != nullptr) {
     meter_->bytes.fetch_sub(bytes_, std::memory_order_relaxed);
     meter_->requests.fetch_sub(1, std::memory_order_relaxed);
@@ -90,13 +112,21 @@ void Intake::on_room(Function<void() const> task) { on_room_.push_back(std::move
 
 void Intake::give_back(size_t bytes) {
   bytes_.fetch_sub(bytes, std::memory_order_relaxed);
-  if (requests_.fetch_sub(1, std::memory_order_seq_cst) == 1 && stopping()) {
-    MutexLock lock(idle_mutex_);
-    idle_.notify_all();
-  }
+  if (requests_.fetch_sub(1, std::memory_order_seq_cst) == 1) tell_if_idle();
   if (waiters_.load(std::memory_order_seq_cst) && waiters_.exchange(false)) {
     for (const auto& task : on_room_) task();
   }
+}
+
+void Intake::give_back_lent(size_t bytes) {
+  lent_bytes_.fetch_sub(bytes, std::memory_order_relaxed);
+  if (lent_.fetch_sub(1, std::memory_order_seq_cst) == 1) tell_if_idle();
+}
+
+void Intake::tell_if_idle() {
+  if (!stopping() || in_flight() > 0) return;
+  MutexLock lock(idle_mutex_);
+  idle_.notify_all();
 }
 
 void Intake::accept(Request request, Reply reply) {
@@ -152,8 +182,7 @@ bool Intake::wait_idle(Deadline deadline) {
 }
 
 void Intake::stop_threads() {
-  // What still waits for the pool has been cut already: it is thrown away, not run.
-  cut_.store(true, std::memory_order_release);
+  cut();
   pool_queue_.close();
   pool_.clear();
   for (const auto& lane : server_.lanes) {

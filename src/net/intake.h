@@ -32,6 +32,10 @@ class Ticket {
   ~Ticket() { give_back(); }
   // Adds bytes, such as those of the reply. Never refused: the reply exists already.
   void grow(size_t bytes);
+  // Counts the request as answered, its bytes as lent: a peer that is held back at the limits could
+  // not give back what it was lent, since its word for that stands behind what it may not send yet.
+  // False when a quarter of the server's bytes is lent already; nothing changes then.
+  bool lend();
   size_t bytes() const { return bytes_; }
   explicit operator bool() const { return intake_ != nullptr; }
 
@@ -43,6 +47,7 @@ class Ticket {
   std::shared_ptr<Intake> intake_;
   std::shared_ptr<Meter> meter_;
   size_t bytes_ = 0;
+  bool lent_ = false;
 };
 
 class Intake : public std::enable_shared_from_this<Intake> {
@@ -79,14 +84,20 @@ class Intake : public std::enable_shared_from_this<Intake> {
   bool stopping() const { return stopping_.load(std::memory_order_acquire); }
   // True when no request is in flight any more.
   bool wait_idle(Deadline deadline);
-  uint64_t in_flight() const { return requests_.load(std::memory_order_relaxed); }
+  uint64_t in_flight() const {
+    return requests_.load(std::memory_order_relaxed) + lent_.load(std::memory_order_relaxed);
+  }
   size_t bytes_in_flight() const { return bytes_.load(std::memory_order_relaxed); }
+  // From now on the pool throws away what still waits for it.
+  void cut() { cut_.store(true, std::memory_order_release); }
   // Stops the pool, then the lanes. Not from one of them.
   void stop_threads();
 
  private:
   friend class Ticket;
   void give_back(size_t bytes);
+  void give_back_lent(size_t bytes);
+  void tell_if_idle();
   void run(Handler& handler, Request request, Reply reply);
 
   // Set once.
@@ -100,6 +111,8 @@ class Intake : public std::enable_shared_from_this<Intake> {
   // Any thread.
   std::atomic<uint64_t> requests_{0};
   std::atomic<size_t> bytes_{0};
+  std::atomic<uint64_t> lent_{0};
+  std::atomic<size_t> lent_bytes_{0};
   std::atomic<uint64_t> connections_{0};
   std::atomic<bool> stopping_{false};
   std::atomic<bool> waiters_{false};

@@ -70,6 +70,7 @@ Status Server::stop(Deadline deadline) {
   for (const auto& listener : listeners_) listener->refuse_new();
   const bool finished = intake_->wait_idle(deadline);
   const uint64_t cut = intake_->in_flight();
+  intake_->cut();
   for (const auto& listener : listeners_) listener->close();
   listeners_.clear();
   intake_->stop_threads();

@@ -138,6 +138,7 @@ TEST_P(Calls, TenThousandSmallTensorsTravelInOneMessage) {
     ASSERT_EQ(got.dtype(), sent.dtype()) << "tensor " << i;
     ASSERT_EQ(got.shape(), sent.shape()) << "tensor " << i;
     ASSERT_EQ(got.buffer().view(), sent.buffer().view()) << "tensor " << i;
+    if (got.bytes() == 0) continue;
     const auto address = reinterpret_cast<uintptr_t>(got.buffer().data());
     ASSERT_EQ(address % dtype_bytes(got.dtype()), 0u) << "tensor " << i;
   }

@@ -9,18 +9,39 @@
 #include <cstring>
 #include <fstream>
 
+#include "net/fast/transport.h"
 #include "net/inproc/transport.h"
 
 namespace starling::conformance {
 namespace {
 
 std::unique_ptr<Transport> make_transport(const Maker& maker, Network& network) {
-  std::unique_ptr<Transport> transport = std::make_unique<InprocTransport>();
+  std::unique_ptr<Transport> transport;
+  if (maker.protocol == Protocol::kFast) transport = std::make_unique<FastTransport>(network);
+  if (maker.protocol == Protocol::kInproc) transport = std::make_unique<InprocTransport>();
   if (!maker.faulty) return transport;
   return std::make_unique<FaultyTransport>(std::move(transport), maker.faults);
 }
 
-std::vector<Maker> bare_makers() { return {{.name = "inproc", .protocol = Protocol::kInproc}}; }
+// grpc++ in all its ways: Unix socket with pulled replies, Unix socket alone, TCP of both kinds.
+std::vector<Maker> bare_makers() {
+  return {{.name = "inproc", .protocol = Protocol::kInproc},
+          {.name = "fast", .protocol = Protocol::kFast},
+          {.name = "fast_unix",
+           .protocol = Protocol::kFast,
+           .tune = [](NetOptions& options) { options.pull = false; }},
+          {.name = "fast_tcp",
+           .protocol = Protocol::kFast,
+           .tune =
+               [](NetOptions& options) {
+                 options.unix_sockets = false;
+                 options.pull = false;
+               }},
+          {.name = "fast_tcp6",
+           .protocol = Protocol::kFast,
+           .host = "::1",
+           .tune = [](NetOptions& options) { options.unix_sockets = false; }}};
+}
 
 }  // namespace
 

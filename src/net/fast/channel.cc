@@ -45,6 +45,9 @@ void FastChannel::start(CallId id, Method method, Message message, Deadline dead
 
 void FastChannel::cancel(CallId id) {
   if (in_flight_.erase(id) > 0) {
+    // A request that is still here need not be taken back there: a slow server would read it only
+    // to be told so, and a caller that tries again and again would fill this process.
+    if (writer_.drop(static_cast<uint64_t>(id))) return;
     if (state_ == State::kReady || state_ == State::kDraining) {
       write_control(FrameKind::kCancel, static_cast<uint64_t>(id));
     }
@@ -88,7 +91,7 @@ void FastChannel::send(Waiting call) {
   if (frame->pieces.empty())
     shared_->counters.copied_bytes.add(payload_bytes(call.message.tensors));
   watch_silence();
-  write(*std::move(frame));
+  write(*std::move(frame), static_cast<uint64_t>(call.id));
 }
 
 void FastChannel::send_waiting() {
@@ -100,9 +103,9 @@ void FastChannel::send_waiting() {
   update_interest();
 }
 
-void FastChannel::write(EncodedFrame frame) {
+void FastChannel::write(EncodedFrame frame, uint64_t id) {
   const bool idle = writer_.empty();
-  writer_.push(std::move(frame));
+  writer_.push(std::move(frame), Ticket(), id);
   if (!idle || broken_) return;
   if (const Status status = writer_.flush(socket_.fd()); !status.ok()) {
     // Later: the caller may be in the middle of starting a call or of reading a frame.

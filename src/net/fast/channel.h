@@ -71,7 +71,7 @@ class FastChannel final : public Channel, public Watcher {
   // Frames (channel.cc).
   void send(Waiting call);
   void send_waiting();
-  void write(EncodedFrame frame);
+  void write(EncodedFrame frame, uint64_t id = 0);
   void write_control(FrameKind kind, uint64_t request_id);
   bool read_frames();
   void on_frame(Frame& frame);

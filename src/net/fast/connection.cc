@@ -10,6 +10,9 @@ namespace {
 
 // Frames handled before other connections of the lane get their turn.
 constexpr int kFramesPerTurn = 64;
+// A frame that stops half way is given up after this many ping_timeouts: long, since a caller that
+// turns its lane itself may compute for a while in the middle of a write.
+constexpr int kMidwayTimeouts = 20;
 
 }  // namespace
 
@@ -71,12 +74,14 @@ void ServerConnection::close(std::string_view why) {
   const auto self = shared_from_this();
   shared_->log.debug("connection_closed", {{"peer", peer_->address}, {"reason", why}});
   loop_->unwatch(socket_.fd(), this);
+  loop_->cancel(std::exchange(pause_timer_, TimerId{}));
   socket_.close();
   for (const auto& [id, weak] : in_flight_) {
     if (const auto sink = weak.lock()) sink->cancelled.store(true, std::memory_order_relaxed);
   }
   in_flight_.clear();
   writer_.clear();
+  lends_.clear();
   arriving_ = Ticket();
   intake_->peer(lane_, *peer_, false);
   on_close_(this);
@@ -144,7 +149,22 @@ bool ServerConnection::read_frames() {
     }
   }
   if (socket_) update_interest();
+  run_arrived();
   return worked;
+}
+
+// After everything that has come was read: a cancel that stands behind its request still stops it.
+void ServerConnection::run_arrived() {
+  while (!arrived_.empty()) {
+    // Out of the queue first: the handler may turn the lane again.
+    Arrived next = std::move(arrived_.front());
+    arrived_.pop_front();
+    if (next.reply.cancelled()) {
+      next.reply.fail(cancelled("the caller gave up before it was run"));
+    } else {
+      intake_->accept(std::move(next.request), std::move(next.reply));
+    }
+  }
 }
 
 bool ServerConnection::admit(const FrameHeader& header) {
@@ -202,12 +222,12 @@ void ServerConnection::on_request(Frame& frame) {
         Deadline::in(loop_->clock(),
                      microseconds(static_cast<int64_t>(std::min(header.deadline_us, kForeverUs))));
   }
-  intake_->accept({.method = static_cast<Method>(header.method),
-                   .lane = lane_,
-                   .message = *std::move(message),
-                   .deadline = deadline,
-                   .peer = peer_},
-                  std::move(reply));
+  arrived_.push_back({{.method = static_cast<Method>(header.method),
+                       .lane = lane_,
+                       .message = *std::move(message),
+                       .deadline = deadline,
+                       .peer = peer_},
+                      std::move(reply)});
 }
 
 void ServerConnection::on_resend(uint64_t request_id) {
@@ -236,7 +256,7 @@ void ServerConnection::send(uint64_t request_id, const Status& status, Message m
   const uint64_t bytes = payload_bytes(message.tensors);
   ticket.grow(bytes);
   if (may_lend && pull_ && bytes >= shared_->options.lend_bytes_min &&
-      message.tensors.size() <= kLendPiecesMax) {
+      message.tensors.size() <= kLendPiecesMax && ticket.lend()) {
     Message kept = message;  // shares the tensors
     const LendBlock lend = lends_.lend(request_id, std::move(kept), std::move(ticket));
     StatusOr<Buffer> frame = encode_lent_frame(header, message, lend, shared_->limits);
@@ -274,6 +294,33 @@ void ServerConnection::update_interest() {
   if (may_read()) wanted |= EPOLLIN;
   if (!writer_.empty()) wanted |= EPOLLOUT;
   if (wanted != std::exchange(interest_, wanted)) loop_->change(socket_.fd(), wanted, this);
+  if (pause_timer_ == TimerId{} && (!may_read() || reader_.midway())) watch_pause();
+}
+
+void ServerConnection::watch_pause() {
+  moved_at_ = loop_->clock().now();
+  received_before_ = reader_.received();
+  pause_timer_ =
+      loop_->call_at(moved_at_ + shared_->options.ping_every / 2, [this] { check_pause(); });
+}
+
+// A peer that is held back cannot be heard when it pings, so it is told now and then that we live;
+// one that falls silent in the middle of a frame is given up.
+void ServerConnection::check_pause() {
+  pause_timer_ = TimerId{};
+  const auto self = shared_from_this();
+  const TimePoint now = loop_->clock().now();
+  const bool paused = !may_read();
+  if (!paused && !reader_.midway()) return;
+  if (paused) {
+    write({.head = encode_control({.kind = FrameKind::kPong})}, Ticket());
+  } else if (reader_.received() == received_before_) {
+    if (now - moved_at_ >= kMidwayTimeouts * shared_->options.ping_timeout)
+      return close("half a frame, then silence");
+  }
+  if (paused || reader_.received() != std::exchange(received_before_, reader_.received()))
+    moved_at_ = now;
+  pause_timer_ = loop_->call_at(now + shared_->options.ping_every / 2, [this] { check_pause(); });
 }
 
 }  // namespace starling

@@ -6,6 +6,7 @@
 
 #include <absl/container/flat_hash_map.h>
 
+#include <deque>
 #include <memory>
 #include <string>
 
@@ -50,6 +51,9 @@ class ServerConnection final : public Watcher,
   bool admit(const FrameHeader& header);
   void on_frame(Frame& frame);
   void on_request(Frame& frame);
+  void run_arrived();
+  void watch_pause();
+  void check_pause();
   void on_resend(uint64_t request_id);
   void reply(uint64_t request_id, const Status& status, Message message, Ticket ticket);
   void send(uint64_t request_id, const Status& status, Message message, Ticket ticket,
@@ -75,11 +79,21 @@ class ServerConnection final : public Watcher,
   FrameReader::Admit admit_;
   absl::flat_hash_map<uint64_t, std::weak_ptr<ReplySink>> in_flight_;
   Ticket arriving_;  // of the request whose body is being read
+  struct Arrived {
+    Request request;
+    Reply reply;
+  };
+  std::deque<Arrived> arrived_;  // read and not run; at most kFramesPerTurn
   // Requests in flight, unread replies and lent ones.
   const std::shared_ptr<Meter> meter_ = std::make_shared<Meter>();
   uint32_t interest_ = 0;
   bool held_back_ = false;  // a header waits for room
   bool broken_ = false;     // a write failed; closed at the next turn
+
+  // While reading is paused, or a frame has come in part.
+  TimerId pause_timer_{};
+  uint64_t received_before_ = 0;
+  TimePoint moved_at_;
 };
 
 }  // namespace starling

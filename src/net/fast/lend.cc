@@ -49,6 +49,11 @@ std::optional<LendTable::Taken> LendTable::take(uint64_t request_id) {
   return taken;
 }
 
+void LendTable::clear() {
+  for (auto& [id, lent] : lent_) free(lent);
+  lent_.clear();
+}
+
 Status pull(pid_t pid, const LendBlock& lend, std::span<const uint64_t> offsets, Buffer& payload) {
   uint64_t generation = 0;
   const size_t pieces = lend.pieces.size();

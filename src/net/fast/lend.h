@@ -39,7 +39,8 @@ class LendTable {
     Ticket ticket;
   };
   std::optional<Taken> take(uint64_t request_id);
-  size_t size() const { return lent_.size(); }
+  // Forgets everything, when the connection has ended: its callers cannot give it back any more.
+  void clear();
 
  private:
   struct Lent {

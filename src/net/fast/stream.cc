@@ -13,6 +13,12 @@ namespace {
 // Enough for a frame of many tensors; the kernel takes at most 1024.
 constexpr size_t kIovMax = 256;
 
+size_t bytes_of(const EncodedFrame& frame) {
+  size_t bytes = frame.head.size();
+  for (const Buffer& piece : frame.pieces) bytes += piece.size();
+  return bytes;
+}
+
 size_t round_up_64(size_t bytes) { return (bytes + 63) / 64 * 64; }
 
 }  // namespace
@@ -72,6 +78,7 @@ FrameReader::Result FrameReader::read_more(int fd) {
     return errno == EAGAIN || errno == EWOULDBLOCK ? Result::kEmpty : Result::kClosed;
   }
   counters_.received_bytes.add(static_cast<uint64_t>(got));
+  received_ += static_cast<uint64_t>(got);
   drained_ = static_cast<size_t>(got) < iov[0].iov_len + (parts == 2 ? iov[1].iov_len : 0);
   const size_t to_body = std::min(static_cast<size_t>(got), body_wanted);
   body_have_ += to_body;
@@ -123,10 +130,19 @@ FrameReader::Result FrameReader::on_body() {
   return Result::kFrame;
 }
 
-void FrameWriter::push(EncodedFrame frame, Ticket ticket) {
-  bytes_ += frame.head.size();
-  for (const Buffer& piece : frame.pieces) bytes_ += piece.size();
-  queue_.push_back({std::move(frame), std::move(ticket)});
+void FrameWriter::push(EncodedFrame frame, Ticket ticket, uint64_t id) {
+  bytes_ += bytes_of(frame);
+  queue_.push_back({std::move(frame), std::move(ticket), id});
+}
+
+bool FrameWriter::drop(uint64_t id) {
+  // Linear: a client has at most connection_requests_max frames here, and gives up few of them.
+  const auto item =
+      std::find_if(queue_.begin(), queue_.end(), [id](const Item& it) { return it.id == id; });
+  if (item == queue_.end() || item->part > 0 || item->offset > 0) return false;
+  bytes_ -= bytes_of(item->frame);
+  queue_.erase(item);
+  return true;
 }
 
 Status FrameWriter::flush(int fd) {

@@ -60,6 +60,10 @@ class FrameReader {
   // False when another read would most likely find the socket empty.
   bool more_likely() const { return head_have_ > 0 || !drained_; }
   const Status& why() const { return why_; }
+  // A frame has begun and is not whole.
+  bool midway() const { return head_have_ > 0 || part_ != Part::kHeader; }
+  // Bytes that have come so far.
+  uint64_t received() const { return received_; }
 
  private:
   enum class Part { kHeader, kAdmission, kBody, kLendRest };
@@ -76,6 +80,7 @@ class FrameReader {
   Part part_ = Part::kHeader;
   Frame frame_;
   size_t body_have_ = 0;
+  uint64_t received_ = 0;
   bool drained_ = false;  // the last read got less than it asked for
   Status why_;
 };
@@ -84,8 +89,10 @@ class FrameWriter {
  public:
   explicit FrameWriter(FastCounters& counters) : counters_(counters) {}
 
-  // `ticket` is given back when the frame has left.
-  void push(EncodedFrame frame, Ticket ticket = Ticket());
+  // `ticket` is given back when the frame has left. `id` names it for drop(); 0 does not.
+  void push(EncodedFrame frame, Ticket ticket = Ticket(), uint64_t id = 0);
+  // Takes back a frame of which no byte has left yet; false when it is too late.
+  bool drop(uint64_t id);
   // Writes what the socket takes. Unavailable: the connection is broken.
   Status flush(int fd);
   bool empty() const { return queue_.empty(); }
@@ -97,6 +104,7 @@ class FrameWriter {
   struct Item {
     EncodedFrame frame;
     Ticket ticket;
+    uint64_t id = 0;
     size_t part = 0;    // 0: head, i + 1: pieces[i]
     size_t offset = 0;  // in that part
   };
