@@ -23,6 +23,17 @@ std::unique_ptr<Transport> make_transport(const Maker& maker, Network& network) 
   return std::make_unique<FaultyTransport>(std::move(transport), maker.faults);
 }
 
+}  // namespace
+
+void PrintTo(const Maker& maker, std::ostream* out) { *out << maker.name; }
+
+NetOptions options_for(const Maker& maker) {
+  NetOptions options;
+  options.token = kToken;
+  maker.tune(options);
+  return options;
+}
+
 // grpc++ in all its ways: Unix socket with pulled replies, Unix socket alone, TCP of both kinds.
 std::vector<Maker> bare_makers() {
   return {{.name = "inproc", .protocol = Protocol::kInproc},
@@ -43,17 +54,6 @@ std::vector<Maker> bare_makers() {
            .tune = [](NetOptions& options) { options.unix_sockets = false; }}};
 }
 
-}  // namespace
-
-void PrintTo(const Maker& maker, std::ostream* out) { *out << maker.name; }
-
-NetOptions options_for(const Maker& maker) {
-  NetOptions options;
-  options.token = kToken;
-  maker.tune(options);
-  return options;
-}
-
 std::vector<Maker> all_makers() {
   std::vector<Maker> makers;
   for (Maker& maker : bare_makers()) {
@@ -65,9 +65,24 @@ std::vector<Maker> all_makers() {
   return makers;
 }
 
-std::vector<Maker> remote_makers() {
-  std::vector<Maker> makers = all_makers();
+std::vector<Maker> bare_remote_makers() {
+  std::vector<Maker> makers = bare_makers();
   std::erase_if(makers, [](const Maker& maker) { return !maker.remote(); });
+  return makers;
+}
+
+std::vector<Maker> distinct_remote_makers() {
+  std::vector<Maker> makers = bare_remote_makers();
+  std::erase_if(makers, [](const Maker& maker) {
+    return maker.name == "fast_unix" || maker.name == "fast_tcp6";
+  });
+  return makers;
+}
+
+std::vector<Maker> ipv4_makers() {
+  std::vector<Maker> makers = bare_makers();
+  std::erase_if(
+      makers, [](const Maker& maker) { return maker.name != "fast_tcp" && maker.name != "grpc"; });
   return makers;
 }
 

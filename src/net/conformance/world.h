@@ -37,8 +37,14 @@ NetOptions options_for(const Maker& maker);
 
 // Every maker bare, and every maker in a wrapper without faults.
 std::vector<Maker> all_makers();
-// Those that reach other processes.
-std::vector<Maker> remote_makers();
+// Every maker once, bare.
+std::vector<Maker> bare_makers();
+// Those of them that reach other processes.
+std::vector<Maker> bare_remote_makers();
+// Those of them that differ in more than how large payloads travel.
+std::vector<Maker> distinct_remote_makers();
+// One of each protocol among them that speaks TCP over IPv4.
+std::vector<Maker> ipv4_makers();
 // Every maker under every fault profile.
 std::vector<Maker> faulty_makers();
 
