@@ -133,6 +133,8 @@ def write_conf(folder, cluster, node, key_store):
         # A dead data node is noticed after 11 s, not 10.5 minutes.
         "dfs.heartbeat.interval": 1,
         "dfs.namenode.heartbeat.recheck-interval": 500,
+        # Out of safe mode as soon as all blocks are reported, not 30 s later.
+        "dfs.namenode.safemode.extension": 0,
         # Space on the test's disk is not what is tested.
         "dfs.datanode.du.reserved": 0,
         "dfs.namenode.resource.du.reserved": 0,
@@ -212,8 +214,18 @@ def name_node_state(cluster):
         return None
 
 
+def is_serving(node):
+    """Whether a data node is registered: the name node's own list still shows one that died a moment ago."""
+    url = f"http://127.0.0.1:{node['http_port']}/jmx?qry=Hadoop:service=DataNode,name=DataNodeInfo"
+    try:
+        with urllib.request.urlopen(url, timeout=5) as reply:
+            return "RUNNING" in json.load(reply)["beans"][0]["BPServiceActorInfo"]
+    except (OSError, ValueError, LookupError):
+        return False
+
+
 def wait_ready(folder, cluster, live_nodes):
-    """Until the name node is operational, out of safe mode and has `live_nodes` data nodes."""
+    """Until the name node is operational, out of safe mode and has `live_nodes` data nodes, all of ours among them."""
     end = time.monotonic() + READY_SECONDS
     while time.monotonic() < end:
         for node in [cluster["namenode"], *cluster["datanodes"]]:
@@ -221,7 +233,8 @@ def wait_ready(folder, cluster, live_nodes):
                 raise RuntimeError(f"{node['name']} ended:\n{tail(folder, node)}")
         state = name_node_state(cluster)
         if state and state.get("FSState") == "Operational" and state.get("NumLiveDataNodes", 0) >= live_nodes:
-            return
+            if all(is_serving(node) for node in cluster["datanodes"] if node.get("wanted")):
+                return
         time.sleep(0.1)
     raise RuntimeError(f"HDFS was not ready after {READY_SECONDS} s:\n{tail(folder, cluster['namenode'])}")
 

@@ -143,24 +143,23 @@ class FaultyWriter final : public Writer {
   }
 
   Status write(std::span<const std::byte> bytes) override {
+    STARLING_RETURN_IF_ERROR(failed_);
     const Verdict verdict = state_->enter(FileOp::kWrite, power_);
     if (!verdict.before.ok() && verdict.cut_bytes > 0) {
       (void)inner_->write(
           bytes.first(static_cast<size_t>(std::min<uint64_t>(bytes.size(), verdict.cut_bytes))));
     }
-    return note(suffer(verdict, [&] { return inner_->write(bytes); }));
+    failed_ = suffer(verdict, [&] { return inner_->write(bytes); });
+    return failed_;
   }
   Status publish() override {
-    return note(suffer(state_->enter(FileOp::kPublish, power_), [&] { return inner_->publish(); }));
+    STARLING_RETURN_IF_ERROR(failed_);
+    failed_ = suffer(state_->enter(FileOp::kPublish, power_), [&] { return inner_->publish(); });
+    return failed_;
   }
   const std::string& url() const override { return inner_->url(); }
 
  private:
-  Status note(Status status) {
-    if (failed_.ok()) failed_ = status;
-    return failed_;
-  }
-
   std::unique_ptr<Writer> inner_;
   const std::shared_ptr<FaultyState> state_;
   const uint64_t power_;

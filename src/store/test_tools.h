@@ -17,12 +17,8 @@
 
 #define EXPECT_OK(expression) EXPECT_EQ(::starling::test_status(expression), "OK")
 #define ASSERT_OK(expression) ASSERT_EQ(::starling::test_status(expression), "OK")
-#define EXPECT_CODE(expression, expected)                                            \
-  do {                                                                               \
-    const ::starling::Status code_status = ::starling::test_only_status(expression); \
-    EXPECT_EQ(code_status.code(), ::starling::StatusCode::expected)                  \
-        << ::starling::test_status(code_status);                                     \
-  } while (false)
+#define EXPECT_CODE(expression, expected) \
+  EXPECT_TRUE(::starling::has_code(expression, ::starling::StatusCode::expected))
 
 namespace starling {
 
@@ -34,6 +30,13 @@ Status test_only_status(const StatusOr<T>& result) {
 template <typename T>
 std::string test_status(const T& result) {
   return test_only_status(result).ToString();
+}
+
+template <typename T>
+::testing::AssertionResult has_code(const T& result, StatusCode expected) {
+  if (test_only_status(result).code() == expected) return ::testing::AssertionSuccess();
+  return ::testing::AssertionFailure()
+         << code_name(expected) << " was expected, not " << test_status(result);
 }
 
 // Bytes that depend on the seed alone and do not compress.

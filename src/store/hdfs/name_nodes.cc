@@ -175,7 +175,7 @@ StatusOr<HdfsAnswer> NameNodes::call(const HdfsCall& call, bool* was_lost) {
     try_next_node();
     // The other one of a pair is asked at once.
     if (tries % hosts_.size() != 0) continue;
-    if (!backoff.wait(clock_, deadline)) {
+    if (call.is_once || !backoff.wait(clock_, deadline)) {
       return with_context(status, fmt::format("gave up after {} tries", tries));
     }
   }

@@ -39,6 +39,7 @@ struct HdfsCall {
   std::vector<std::pair<std::string, std::string>> parameters;
   std::string_view url;   // for messages
   std::string_view what;  // "stat", for messages
+  bool is_once = false;   // each name node is asked once, whatever happens
 };
 
 // A reply that was not an error.

@@ -16,17 +16,23 @@ constexpr Duration kInterruptCheck = seconds(1);
 // A file that is being written, or whose writer's data node died, shows 0 bytes; only OPEN tells it
 // from an empty one.
 Status check_empty(NameNodes& nodes, std::string_view path, std::string_view url) {
-  const HdfsCall request{
-      .op = "OPEN", .path = path, .parameters = {{"offset", "0"}}, .url = url, .what = "read"};
-  STARLING_ASSIGN_OR_RETURN(const HdfsAnswer answer, nodes.call(request));
-  if (answer.location.empty()) return absl::OkStatus();
-  const HttpReply reply =
-      nodes.http().call(HttpMethod::kGet, answer.location, nodes.options().call_timeout);
-  if (reply.outcome == HttpOutcome::kReplied && reply.code == 200) {
-    if (reply.body.empty()) return absl::OkStatus();
-    return aborted("{}: read: the file has grown since it was opened", url);
+  const Deadline deadline = nodes.retry_deadline();
+  Backoff backoff(nodes.options(), nodes.next_seed());
+  while (true) {
+    const HdfsCall request{
+        .op = "OPEN", .path = path, .parameters = {{"offset", "0"}}, .url = url, .what = "read"};
+    STARLING_ASSIGN_OR_RETURN(const HdfsAnswer answer, nodes.call(request));
+    if (answer.location.empty()) return absl::OkStatus();
+    const HttpReply reply =
+        nodes.http().call(HttpMethod::kGet, answer.location, nodes.options().call_timeout);
+    if (reply.outcome == HttpOutcome::kReplied && reply.code == 200) {
+      if (reply.body.empty()) return absl::OkStatus();
+      return aborted("{}: read: the file has grown since it was opened", url);
+    }
+    const Status status = nodes.error_of(reply, url, "read", "the data node");
+    if (status.code() != StatusCode::kUnavailable || !backoff.wait(nodes.clock(), deadline))
+      return status;
   }
-  return nodes.error_of(reply, url, "read", "the data node");
 }
 
 }  // namespace

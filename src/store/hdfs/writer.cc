@@ -89,11 +89,20 @@ Status HdfsWriter::connect() {
     if (options.replication > 0)
       request.parameters.emplace_back("replication", fmt::format("{}", options.replication));
     if (!excluded.empty()) request.parameters.emplace_back("excludedatanodes", excluded);
-    STARLING_ASSIGN_OR_RETURN(const HdfsAnswer answer, nodes_->call(request));
-    if (answer.location.empty())
+    request.is_once = !excluded.empty();
+    const StatusOr<HdfsAnswer> answer = nodes_->call(request);
+    if (!answer.ok()) {
+      // With none left to try, those that failed may be back.
+      const bool may_return =
+          !excluded.empty() && answer.status().code() == StatusCode::kUnavailable;
+      if (!may_return || !backoff.wait(nodes_->clock(), deadline)) return answer.status();
+      excluded.clear();
+      continue;
+    }
+    if (answer->location.empty())
       return unavailable("{}: open for writing: the name node names no data node", url_);
-    peer_ = peer_of(answer.location);
-    upload_ = std::make_unique<HttpUpload>(nodes_->http(), answer.location, nodes_->clock());
+    peer_ = peer_of(answer->location);
+    upload_ = std::make_unique<HttpUpload>(nodes_->http(), answer->location, nodes_->clock());
     // A refusal that is already there is reported by write().
     if (upload_->start(nodes_->options().stall_timeout) ||
         upload_->reply().outcome != HttpOutcome::kNotSent) {
