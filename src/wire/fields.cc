@@ -145,7 +145,7 @@ bool read_tensor(SliceReader& reader, uint64_t end, TensorField* field) {
   return true;
 }
 
-void add_rest(Mark mark, uint64_t begin, uint64_t end, std::vector<Range>* rest) {
+void add_rest(Mark mark, uint64_t begin, uint64_t end, absl::InlinedVector<Range, 2>* rest) {
   if (!rest->empty() && rest->back().end == begin) {
     rest->back().end = end;
   } else {
@@ -204,10 +204,9 @@ void copy_out(Slices slices, Mark mark, uint64_t bytes, std::byte* out) {
   }
 }
 
-StatusOr<MessageFields> split_fields(Slices slices, uint32_t tensors_max) {
+Status split_fields(Slices slices, uint32_t tensors_max, MessageFields* fields) {
   SliceReader reader(slices);
   const uint64_t end = reader.size();
-  MessageFields fields;
   while (reader.position() < end) {
     const Mark mark = reader.mark();
     const uint64_t begin = reader.position();
@@ -220,15 +219,15 @@ StatusOr<MessageFields> split_fields(Slices slices, uint32_t tensors_max) {
         return invalid_argument("message is broken at byte {} of {}: field {}", begin, end,
                                 tag >> 3);
       }
-      add_rest(mark, begin, reader.position(), &fields.rest);
+      add_rest(mark, begin, reader.position(), &fields->rest);
       continue;
     }
-    const size_t index = fields.tensors.size();
+    const size_t index = fields->tensors.size();
     if (index >= tensors_max) {
       return resource_exhausted("message has more than {} tensors", tensors_max);
     }
     uint64_t length = 0;
-    TensorField field;
+    TensorField& field = fields->tensors.emplace_back();
     if (!reader.read_varint(end, &length) || length > end - reader.position() ||
         !read_tensor(reader, reader.position() + length, &field)) {
       return invalid_argument("message is broken at byte {} of {}: tensor {}", begin, end, index);
@@ -236,9 +235,8 @@ StatusOr<MessageFields> split_fields(Slices slices, uint32_t tensors_max) {
     StatusOr<size_t> bytes = tensor_bytes(field.dtype, field.shape);
     if (!bytes.ok()) return with_context(bytes.status(), fmt::format("tensor {}", index));
     field.bytes = *bytes;
-    fields.tensors.push_back(std::move(field));
   }
-  return fields;
+  return absl::OkStatus();
 }
 
 Status parse_rest(Slices slices, const MessageFields& fields, uint64_t bytes_max,

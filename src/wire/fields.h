@@ -5,6 +5,8 @@
 // Uses: base, message.h. Threads: free functions and values. Private to the room.
 #pragma once
 
+#include <absl/container/inlined_vector.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -65,14 +67,15 @@ struct Range {
   uint64_t end = 0;
 };
 
+// Most messages have few tensors, and all else lies together: neither takes memory of its own then.
 struct MessageFields {
-  std::vector<TensorField> tensors;
-  std::vector<Range> rest;  // all that is not a tensor, in order; neighbours are joined
+  absl::InlinedVector<TensorField, 4> tensors;
+  absl::InlinedVector<Range, 2> rest;  // all that is not a tensor, in order; neighbours are joined
 };
 
 // InvalidArgument: broken encoding, an unknown type, an illegal shape. ResourceExhausted: too many
 // tensors.
-StatusOr<MessageFields> split_fields(Slices slices, uint32_t tensors_max);
+Status split_fields(Slices slices, uint32_t tensors_max, MessageFields* fields);
 
 // Parses the rest. ResourceExhausted above `bytes_max`, InvalidArgument when the generated parser
 // refuses it.

@@ -139,20 +139,20 @@ std::vector<Buffer> payload_pieces(std::span<const Tensor> tensors) {
   return pieces;
 }
 
-StatusOr<MessageFields> split_meta(const FrameHeader& header, std::span<const std::byte> meta) {
+Status split_meta(const FrameHeader& header, std::span<const std::byte> meta,
+                  MessageFields* fields) {
   if (meta.size() != header.meta_bytes) {
     return invalid_argument("meta has {} bytes, the header says {}", meta.size(),
                             header.meta_bytes);
   }
-  STARLING_ASSIGN_OR_RETURN(MessageFields fields,
-                            wire_internal::split_fields({&meta, 1}, header.tensor_count));
-  if (fields.tensors.size() != header.tensor_count) {
-    return invalid_argument("meta describes {} tensors, the header says {}", fields.tensors.size(),
+  STARLING_RETURN_IF_ERROR(wire_internal::split_fields({&meta, 1}, header.tensor_count, fields));
+  if (fields->tensors.size() != header.tensor_count) {
+    return invalid_argument("meta describes {} tensors, the header says {}", fields->tensors.size(),
                             header.tensor_count);
   }
   uint64_t end = 0;
-  for (size_t i = 0; i < fields.tensors.size(); ++i) {
-    const TensorField& field = fields.tensors[i];
+  for (size_t i = 0; i < fields->tensors.size(); ++i) {
+    const TensorField& field = fields->tensors[i];
     if (field.data_bytes != 0) {
       return invalid_argument("tensor {} has {} bytes inside of meta", i, field.data_bytes);
     }
@@ -167,7 +167,7 @@ StatusOr<MessageFields> split_meta(const FrameHeader& header, std::span<const st
     return invalid_argument("tensors end at {}, the payload has {} bytes", end,
                             header.payload_bytes);
   }
-  return fields;
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -266,7 +266,8 @@ StatusOr<Message> decode_message(const FrameHeader& header, std::span<const std:
     return invalid_argument("payload has {} bytes, the header says {}", payload.size(),
                             header.payload_bytes);
   }
-  STARLING_ASSIGN_OR_RETURN(MessageFields fields, split_meta(header, meta));
+  MessageFields fields;
+  STARLING_RETURN_IF_ERROR(split_meta(header, meta, &fields));
   Message message;
   STARLING_RETURN_IF_ERROR(
       wire_internal::parse_rest({&meta, 1}, fields, header.meta_bytes, &message.meta));
@@ -370,7 +371,8 @@ StatusOr<LendBlock> decode_lend(const FrameHeader& header, std::span<const std::
 StatusOr<std::vector<uint64_t>> lend_offsets(const FrameHeader& header,
                                              std::span<const std::byte> meta,
                                              const LendBlock& lend) {
-  STARLING_ASSIGN_OR_RETURN(const MessageFields fields, split_meta(header, meta));
+  MessageFields fields;
+  STARLING_RETURN_IF_ERROR(split_meta(header, meta, &fields));
   std::vector<uint64_t> offsets;
   offsets.reserve(lend.pieces.size());
   uint64_t end = 0;

@@ -82,8 +82,8 @@ std::vector<Buffer> encode_proto(const Message& message) {
 
 StatusOr<Message> decode_proto(std::span<const std::span<const std::byte>> slices, BufferPool* pool,
                                const ProtoLimits& limits) {
-  STARLING_ASSIGN_OR_RETURN(MessageFields fields,
-                            wire_internal::split_fields(slices, limits.tensors_max));
+  MessageFields fields;
+  STARLING_RETURN_IF_ERROR(wire_internal::split_fields(slices, limits.tensors_max, &fields));
   STARLING_ASSIGN_OR_RETURN(const uint64_t total, checked_payload_bytes(fields, limits));
   Message message;
   STARLING_RETURN_IF_ERROR(
