@@ -170,7 +170,20 @@ def end_group(process):
         pass
 
 
-def run_one(test, logs):
+class Running:
+    """The programs that run now, so that none is left behind when this program is told to stop."""
+
+    def __init__(self):
+        self.processes = set()
+
+    def stop(self, number, _frame):
+        for process in list(self.processes):
+            end_group(process)
+        os._exit(128 + number)
+
+
+def run_one(test, logs, running=None):
+    running = running or Running()
     result = Result(test.name)
     if not test.command:
         result.failed.append((test.name, "not built"))
@@ -189,6 +202,7 @@ def run_one(test, logs):
             process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT,
                 cwd=test.folder, env=environment, start_new_session=True)
+            running.processes.add(process)
             try:
                 status = process.wait(timeout=test.timeout_s)
             except subprocess.TimeoutExpired:
@@ -196,6 +210,7 @@ def run_one(test, logs):
             finally:
                 end_group(process)
                 process.wait()
+                running.processes.discard(process)
     except OSError as error:
         result.failed.append((test.name, f"cannot be started: {error}"))
         return result
@@ -246,14 +261,17 @@ def show(result):
 
 def run_all(tests, logs, jobs):
     results = []
+    running = Running()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, running.stop)
     shared = [test for test in tests if "exclusive" not in test.labels]
     alone = [test for test in tests if "exclusive" in test.labels]
     with concurrent.futures.ThreadPoolExecutor(max_workers=jobs) as pool:
-        for future in concurrent.futures.as_completed([pool.submit(run_one, test, logs) for test in shared]):
+        for future in concurrent.futures.as_completed([pool.submit(run_one, test, logs, running) for test in shared]):
             results.append(future.result())
             show(results[-1])
     for test in alone:
-        results.append(run_one(test, logs))
+        results.append(run_one(test, logs, running))
         show(results[-1])
     return results
 

@@ -2,8 +2,11 @@
 
 import json
 import pathlib
+import signal
+import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
@@ -127,6 +130,25 @@ class ListTest(unittest.TestCase):
         options = runner.with_sanitizer_options({"ASAN_OPTIONS": "detect_leaks=0"})
         self.assertTrue(options["ASAN_OPTIONS"].endswith(":detect_leaks=0"))
         self.assertIn("tsan.supp", options["TSAN_OPTIONS"])
+
+    def test_no_program_is_left_behind_when_it_is_told_to_stop(self):
+        with tempfile.TemporaryDirectory() as folder:
+            mark = pathlib.Path(folder, "pid")
+            program = f"import os, time; open({str(mark)!r}, 'w').write(str(os.getpid()) + ' '); time.sleep(600)"
+            pathlib.Path(folder, "CTestTestfile.cmake").write_text(f'add_test(sleeper "{sys.executable}" "-c" "{program}")')
+            process = subprocess.Popen([sys.executable, runner.__file__, folder], stdout=subprocess.DEVNULL)
+            self.wait_until(lambda: mark.exists() and mark.read_text().endswith(" "))
+            process.terminate()
+            self.assertEqual(process.wait(timeout=60), 128 + signal.SIGTERM)
+            sleeper = pathlib.Path("/proc", mark.read_text().strip(), "stat")
+            # Gone, or a zombie that nobody has waited for.
+            self.wait_until(lambda: not sleeper.exists() or sleeper.read_text().rsplit(")", 1)[1].split()[0] == "Z")
+
+    def wait_until(self, true):
+        end = time.monotonic() + 60
+        while not true():
+            self.assertLess(time.monotonic(), end, "waited in vain")
+            time.sleep(0.02)
 
     def test_an_empty_choice_is_a_failure(self):
         with tempfile.TemporaryDirectory() as folder:
