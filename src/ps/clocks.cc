@@ -1,0 +1,79 @@
+#include "ps/clocks.h"
+
+#include <algorithm>
+
+namespace starling {
+
+void RankClocks::join(Rank rank, uint64_t clock) {
+  State& state = ranks_[rank];
+  state.clock = std::max(state.clock, clock);
+  state.joined = clock;
+  state.leaves.reset();
+  std::erase_if(state.ahead, [&](uint64_t step) { return step < state.clock; });
+}
+
+void RankClocks::leave(Rank rank, uint64_t clock) {
+  auto it = ranks_.find(rank);
+  if (it == ranks_.end()) return;
+  it->second.leaves = clock;
+  if (it->second.clock >= clock) ranks_.erase(it);
+}
+
+std::vector<Rank> RankClocks::members(uint64_t clock) const {
+  std::vector<Rank> out;
+  for (const auto& [rank, state] : ranks_) {
+    if (state.joined <= clock && (!state.leaves || clock < *state.leaves)) out.push_back(rank);
+  }
+  return out;
+}
+
+Status RankClocks::tick(Rank rank, uint64_t clock) {
+  auto [it, is_new] = ranks_.try_emplace(rank, State{.clock = clock, .joined = clock});
+  State& state = it->second;
+  if (clock < state.clock) return absl::OkStatus();
+  if (clock >= state.clock + kTicksAheadMax) {
+    return resource_exhausted("rank {} ticks step {} while it has finished {} here", value(rank),
+                              clock, state.clock);
+  }
+  state.ahead.insert(clock);
+  while (!state.ahead.empty() && *state.ahead.begin() == state.clock) {
+    state.ahead.erase(state.ahead.begin());
+    ++state.clock;
+  }
+  if (state.leaves && state.clock >= *state.leaves) ranks_.erase(it);
+  return absl::OkStatus();
+}
+
+bool RankClocks::ticked(Rank rank, uint64_t clock) const {
+  auto it = ranks_.find(rank);
+  return it != ranks_.end() && (clock < it->second.clock || it->second.ahead.contains(clock));
+}
+
+uint64_t RankClocks::clock(Rank rank) const {
+  auto it = ranks_.find(rank);
+  return it == ranks_.end() ? 0 : it->second.clock;
+}
+
+bool RankClocks::ready(uint64_t clock) const {
+  if (!staleness_ || clock <= *staleness_) return true;
+  const uint64_t needed = clock - *staleness_;
+  return std::all_of(ranks_.begin(), ranks_.end(),
+                     [&](const auto& entry) { return reached(entry.second, needed); });
+}
+
+uint64_t RankClocks::behind(uint64_t clock) const {
+  uint64_t slowest = clock;
+  for (const auto& [rank, state] : ranks_) slowest = std::min(slowest, state.clock);
+  return clock - slowest;
+}
+
+std::vector<Rank> RankClocks::waiting_for(uint64_t clock) const {
+  std::vector<Rank> out;
+  if (!staleness_ || clock <= *staleness_) return out;
+  for (const auto& [rank, state] : ranks_) {
+    if (!reached(state, clock - *staleness_)) out.push_back(rank);
+  }
+  return out;
+}
+
+}  // namespace starling

@@ -1,0 +1,61 @@
+#include "ps/clocks.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace starling {
+namespace {
+
+constexpr Rank kA{0}, kB{1};
+
+TEST(RankClocks, TicksMayRepeatAndComeInAnyOrder) {
+  RankClocks clocks;
+  clocks.join(kA, 0);
+  for (const uint64_t clock : {1, 0, 0, 3, 1}) ASSERT_TRUE(clocks.tick(kA, clock).ok());
+  EXPECT_EQ(clocks.clock(kA), 2u);
+  ASSERT_TRUE(clocks.tick(kA, 2).ok());
+  EXPECT_EQ(clocks.clock(kA), 4u);
+  EXPECT_EQ(clocks.tick(kA, 4 + kTicksAheadMax).code(), StatusCode::kResourceExhausted);
+}
+
+TEST(RankClocks, StalenessBoundsHowFarAheadALookupIs) {
+  RankClocks clocks;
+  clocks.join(kA, 0);
+  clocks.join(kB, 0);
+  EXPECT_TRUE(clocks.ready(100)) << "without a bound nobody waits";
+  clocks.set_staleness(2);
+  EXPECT_TRUE(clocks.ready(2));
+  EXPECT_FALSE(clocks.ready(3));
+  EXPECT_THAT(clocks.waiting_for(3), testing::ElementsAre(kA, kB));
+  ASSERT_TRUE(clocks.tick(kA, 0).ok());
+  EXPECT_FALSE(clocks.ready(3));
+  ASSERT_TRUE(clocks.tick(kB, 0).ok());
+  EXPECT_TRUE(clocks.ready(3));
+  EXPECT_EQ(clocks.behind(3), 2u);
+}
+
+TEST(RankClocks, WhoLeavesHoldsNobodyFromItsClockOn) {
+  RankClocks clocks;
+  clocks.set_staleness(0);
+  clocks.join(kA, 0);
+  clocks.join(kB, 0);
+  clocks.leave(kB, 1);
+  EXPECT_FALSE(clocks.ready(1)) << "its last step is still to come";
+  ASSERT_TRUE(clocks.tick(kA, 0).ok());
+  ASSERT_TRUE(clocks.tick(kB, 0).ok());
+  EXPECT_TRUE(clocks.ready(1));
+  EXPECT_THAT(clocks.members(1), testing::ElementsAre(kA));
+  EXPECT_FALSE(clocks.active(kB));
+}
+
+TEST(RankClocks, AJoinerTakesPartFromItsClockOn) {
+  RankClocks clocks;
+  clocks.set_staleness(0);
+  clocks.join(kA, 0);
+  clocks.join(kB, 5);
+  EXPECT_THAT(clocks.members(4), testing::ElementsAre(kA));
+  EXPECT_THAT(clocks.members(5), testing::ElementsAre(kA, kB));
+}
+
+}  // namespace
+}  // namespace starling

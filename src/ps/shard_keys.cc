@@ -1,0 +1,345 @@
+// The second way, by key: pull, push of gradients, and setting rows, numbered per session.
+#include <algorithm>
+#include <cmath>
+
+#include "ps/reply.h"
+#include "ps/shard.h"
+
+namespace starling {
+namespace {
+
+constexpr uint64_t kRangeKeysMax = uint64_t{1} << 26;
+
+bool all_finite(std::span<const float> values) {
+  return std::all_of(values.begin(), values.end(), [](float x) { return std::isfinite(x); });
+}
+
+StatusOr<std::span<const float>> numbers_at(const Message& request, bool given, uint32_t index,
+                                            const std::string& what, size_t count) {
+  if (!given) return std::span<const float>();
+  STARLING_ASSIGN_OR_RETURN(const Tensor* tensor,
+                            tensor_at(request, index, what, DType::kFloat32, 1));
+  if (static_cast<size_t>(tensor->elements()) != count) {
+    return invalid_argument("{}: {} numbers for {} keys", what, tensor->elements(), count);
+  }
+  return tensor->values<float>();
+}
+
+}  // namespace
+
+struct Shard::KeyPush {
+  Table* table;
+  KeyList list;
+  std::span<const float> gradients, shows, clicks;
+  bool create;
+};
+
+Shard::Refusal Shard::list_range(const Table& table, const v1::KeyRange& range,
+                                 KeyList& out) const {
+  const Placement& placement = table.options().placement;
+  const std::string& name = table.options().name;
+  if (!placement.by_range()) return {invalid_argument("{} is not a range table", name)};
+  if (range.lo() < placement.low || range.hi() > placement.high || range.hi() <= range.lo()) {
+    return {invalid_argument("{}: [{}, {}) lies outside of [{}, {})", name, range.lo(), range.hi(),
+                             placement.low, placement.high)};
+  }
+  if (range.hi() - range.lo() > kRangeKeysMax) {
+    return {resource_exhausted("{}: a range of {} keys; at most {} at once", name,
+                               range.hi() - range.lo(), kRangeKeysMax)};
+  }
+  for (uint64_t key = range.lo(); key < range.hi(); ++key) {
+    if (routes_.owner(placement, static_cast<Key>(key)) == index_)
+      out.listed.push_back(static_cast<Key>(key));
+  }
+  out.keys = out.listed;
+  return {};
+}
+
+Shard::Refusal Shard::list_keys(const Message& request, const std::string& name,
+                                std::optional<uint32_t> keys_tensor, const v1::KeyRange* range,
+                                KeyList& out) const {
+  auto it = tables_.find(name);
+  if (it == tables_.end()) return {not_found("no table named {}", name)};
+  if (keys_tensor.has_value() == (range != nullptr))
+    return {invalid_argument("{}: needs keys or a range, not both", name)};
+  if (range != nullptr) return list_range(*it->second, *range, out);
+  const StatusOr<const Tensor*> tensor =
+      tensor_at(request, *keys_tensor, name + ".keys", DType::kUInt64, 1);
+  if (!tensor.ok()) return {tensor.status()};
+  out.tensor = **tensor;
+  out.keys = {reinterpret_cast<const Key*>(out.tensor.buffer().data()),
+              out.tensor.bytes() / sizeof(Key)};
+  const Placement& placement = it->second->options().placement;
+  for (const Key key : out.keys) {
+    if (!placement.holds(key))
+      return {invalid_argument("{}: key {} lies outside of its range", name, value(key))};
+    if (routes_.owner(placement, key) != index_) return stale_map(name);
+  }
+  return {};
+}
+
+Shard::Refusal Shard::check_key_push(const Message& request, std::vector<KeyPush>& parts) const {
+  const v1::PushGradOption& option = request.meta.push_grad();
+  if (!option.batch().empty()) return {invalid_argument("parts by batch need header.batch")};
+  for (const v1::KeyGradPart& proto : option.keys()) {
+    KeyPush part{};
+    const auto keys = proto.has_keys_tensor() ? std::optional(proto.keys_tensor()) : std::nullopt;
+    Refusal refusal = list_keys(request, proto.table(), keys,
+                                proto.has_range() ? &proto.range() : nullptr, part.list);
+    if (!refusal.status.ok()) return refusal;
+    part.table = tables_.at(proto.table()).get();
+    part.create = !proto.no_create();
+    const size_t n = part.list.keys.size();
+    const auto grads =
+        matrix_at(request, proto.grads_tensor(), proto.table() + ".grads", n, part.table->dim());
+    if (!grads.ok()) return {grads.status()};
+    part.gradients = (*grads)->values<float>();
+    if (part.table->options().refuse_nonfinite && !all_finite(part.gradients)) {
+      return {invalid_argument("{}: the gradient has a NaN or infinity", proto.table()),
+              v1::REASON_CONTENT_REFUSED};
+    }
+    const auto shows = numbers_at(request, proto.has_shows_tensor(), proto.shows_tensor(),
+                                  proto.table() + ".shows", n);
+    if (!shows.ok()) return {shows.status()};
+    const auto clicks = numbers_at(request, proto.has_clicks_tensor(), proto.clicks_tensor(),
+                                   proto.table() + ".clicks", n);
+    if (!clicks.ok()) return {clicks.status()};
+    part.shows = *shows;
+    part.clicks = *clicks;
+    parts.push_back(std::move(part));
+  }
+  for (const v1::DenseGradPart& part : option.dense()) {
+    auto it = variables_.find(part.variable());
+    if (it == variables_.end()) return {not_found("no variable named {}", part.variable())};
+    if (const Status status = it->second->check_gradient(request, part); !status.ok()) {
+      const bool content = status.code() == StatusCode::kDataLoss;
+      return {content ? invalid_argument("{}", message_of(status)) : status,
+              content ? v1::REASON_CONTENT_REFUSED : v1::REASON_NONE};
+    }
+  }
+  const bool creates =
+      std::any_of(parts.begin(), parts.end(), [](const KeyPush& part) { return part.create; });
+  if (creates && over_memory()) return memory_full();
+  return {};
+}
+
+void Shard::push_keys(Call& call) {
+  AppliedNumbers::Operation operation;
+  if (!begin_numbered(call, operation)) return;
+  std::vector<KeyPush> parts;
+  if (Refusal refusal = check_key_push(call.request, parts); !refusal.status.ok()) {
+    // A refusal for the content is the operation's final answer; any other may be tried again.
+    if (refusal.reason == v1::REASON_CONTENT_REFUSED) numbers_.record(operation, refusal.status);
+    return refuse(call.token, refusal);
+  }
+  for (KeyPush& part : parts) {
+    PartCounts& counts = part_counts_[part.table->options().name];
+    const PushBatch batch{.keys = part.list.keys,
+                          .gradients = part.gradients,
+                          .shows = part.shows,
+                          .clicks = part.clicks,
+                          .step = counts.last_step};
+    const auto done = part.create ? part.table->push(batch) : part.table->apply(batch);
+    if (!done.ok()) {
+      numbers_.record(operation, done.status());
+      return refuse(call.token, done.status());
+    }
+    counts.pushes += part.list.keys.size();
+  }
+  for (const v1::DenseGradPart& part : call.request.meta.push_grad().dense()) {
+    variables_.at(part.variable())->apply(call.request, part);
+  }
+  numbers_.record(operation);
+  ++step_;
+  answer_ok(call.token);
+}
+
+Shard::Refusal Shard::check_push(const Message& request, std::vector<KeyList>& lists) const {
+  for (const v1::KeyValuesPart& part : request.meta.push().keys()) {
+    KeyList list;
+    const auto keys = part.has_keys_tensor() ? std::optional(part.keys_tensor()) : std::nullopt;
+    Refusal refusal =
+        list_keys(request, part.table(), keys, part.has_range() ? &part.range() : nullptr, list);
+    if (!refusal.status.ok()) return refusal;
+    KeyMerger merger;
+    merger.merge(list.keys);
+    if (merger.unique().size() != list.keys.size())
+      return {invalid_argument("{}: a key is set twice", part.table())};
+    const Table& table = *tables_.at(part.table());
+    if (part.content() != v1::CONTENT_WEIGHTS && !part.erase()) {
+      return {unimplemented("{}: rows are set by their weights; whole rows go through a checkpoint",
+                            part.table())};
+    }
+    if (!part.erase()) {
+      const auto values = matrix_at(request, part.values_tensor(), part.table() + ".values",
+                                    list.keys.size(), table.dim());
+      if (!values.ok()) return {values.status()};
+      if (!all_finite((*values)->values<float>())) {
+        return {invalid_argument("{}: a value is NaN or infinite", part.table()),
+                v1::REASON_CONTENT_REFUSED};
+      }
+    }
+    lists.push_back(std::move(list));
+  }
+  for (const v1::DenseValuesPart& part : request.meta.push().dense()) {
+    auto it = variables_.find(part.variable());
+    if (it == variables_.end()) return {not_found("no variable named {}", part.variable())};
+    if (const Status status = it->second->check_values(request, part); !status.ok())
+      return {status};
+  }
+  return {};
+}
+
+void Shard::on(MethodTag<Method::kPsPush>, Call& call) {
+  const v1::Header& header = call.request.meta.header();
+  const bool rows = !call.request.meta.push().keys().empty();
+  if (Refusal refusal = rows ? check_trainable(header, false) : check_header(header, false);
+      !refusal.status.ok()) {
+    return refuse(call.token, refusal);
+  }
+  AppliedNumbers::Operation operation;
+  if (!begin_numbered(call, operation)) return;
+  std::vector<KeyList> lists;
+  if (Refusal refusal = check_push(call.request, lists); !refusal.status.ok()) {
+    if (refusal.reason == v1::REASON_CONTENT_REFUSED) numbers_.record(operation, refusal.status);
+    return refuse(call.token, refusal);
+  }
+  size_t at = 0;
+  for (const v1::KeyValuesPart& part : call.request.meta.push().keys()) {
+    Table& table = *tables_.at(part.table());
+    const std::span<const Key> keys = lists[at++].keys;
+    Status status;
+    if (part.erase()) {
+      status = table.erase(keys).status();
+    } else {
+      RowBatch rows_now;
+      status = table.get(keys, rows_now);
+      const auto values = call.request.tensors[part.values_tensor()].values<float>();
+      rows_now.weights.assign(values.begin(), values.end());
+      if (status.ok()) status = table.set(keys, rows_now);
+    }
+    if (!status.ok()) {
+      numbers_.record(operation, status);
+      return refuse(call.token, status);
+    }
+  }
+  for (const v1::DenseValuesPart& part : call.request.meta.push().dense()) {
+    variables_.at(part.variable())->set(call.request, part);
+  }
+  numbers_.record(operation);
+  answer_ok(call.token);
+}
+
+Status Shard::pull_part(const v1::KeyPullPart& part, const KeyList& list, Message& reply) {
+  Table& table = *tables_.at(part.table());
+  v1::KeyPullReply* out = reply.meta.mutable_pull_reply()->add_keys();
+  out->set_table(part.table());
+  RowHints hints;
+  STARLING_RETURN_IF_ERROR(table.locate(list.keys, hints));
+  std::span<const Key> keys = list.keys;
+  std::vector<Key> existing;
+  if (part.existing_only()) {
+    RowHints kept{.generation = hints.generation};
+    for (size_t i = 0; i < keys.size(); ++i) {
+      if (hints.rows[i] == kNoRow) continue;
+      existing.push_back(keys[i]);
+      kept.rows.push_back(hints.rows[i]);
+    }
+    keys = existing;
+    hints = std::move(kept);
+    Tensor listed = Tensor::allocate(DType::kUInt64, {static_cast<int64_t>(keys.size())});
+    std::transform(keys.begin(), keys.end(), listed.mutable_values<uint64_t>().begin(),
+                   [](Key key) { return value(key); });
+    out->set_keys_tensor(static_cast<uint32_t>(reply.tensors.size()));
+    reply.tensors.push_back(std::move(listed));
+  }
+  PartCounts& counts = part_counts_[part.table()];
+  counts.lookups += keys.size();
+  counts.hot.count(keys);
+  counts.misses += static_cast<uint64_t>(std::count(hints.rows.begin(), hints.rows.end(), kNoRow));
+  Tensor values = Tensor::allocate(
+      DType::kFloat32, {static_cast<int64_t>(keys.size()), static_cast<int64_t>(table.dim())});
+  STARLING_RETURN_IF_ERROR(table.gather(keys, &hints, values.mutable_values<float>()));
+  out->set_values_tensor(static_cast<uint32_t>(reply.tensors.size()));
+  reply.tensors.push_back(std::move(values));
+  if (part.with_found()) {
+    Tensor found = Tensor::allocate(DType::kUInt8, {static_cast<int64_t>(keys.size())});
+    std::transform(hints.rows.begin(), hints.rows.end(), found.mutable_values<uint8_t>().begin(),
+                   [](RowNumber row) { return static_cast<uint8_t>(row != kNoRow); });
+    out->set_found_tensor(static_cast<uint32_t>(reply.tensors.size()));
+    reply.tensors.push_back(std::move(found));
+  }
+  return absl::OkStatus();
+}
+
+// Counts, admits and makes rows for a pull that asks for it: a numbered operation. False when it
+// was refused.
+bool Shard::create_pulled(const Call& call, const std::vector<KeyList>& lists) {
+  const AppliedNumbers::Operation operation = operation_of(call.request);
+  const StatusOr<Seen> seen = numbers_.check(operation);
+  if (!seen.ok()) {
+    refuse(call.token, seen.status(), reason_of(seen.status(), operation));
+    return false;
+  }
+  if (*seen == Seen::kRepeat) {
+    ++counts_.repeats;
+    return true;
+  }
+  if (over_memory()) {
+    refuse(call.token, memory_full());
+    return false;
+  }
+  size_t at = 0;
+  for (const v1::KeyPullPart& part : call.request.meta.pull().keys()) {
+    const KeyList& list = lists[at++];
+    if (!part.create()) continue;
+    const PushBatch batch{.keys = list.keys, .step = part_counts_[part.table()].last_step};
+    if (const auto made = tables_.at(part.table())->resolve(batch, nullptr); !made.ok()) {
+      numbers_.record(operation, made.status());
+      refuse(call.token, made.status());
+      return false;
+    }
+  }
+  numbers_.record(operation);
+  return true;
+}
+
+void Shard::on(MethodTag<Method::kPsPull>, Call& call) {
+  const v1::PullOption& option = call.request.meta.pull();
+  const bool creates = std::any_of(option.keys().begin(), option.keys().end(),
+                                   [](const v1::KeyPullPart& part) { return part.create(); });
+  const v1::Header& header = call.request.meta.header();
+  const bool rows = !option.keys().empty();
+  if (Refusal refusal = rows ? check_trainable(header, !creates) : check_header(header, true);
+      !refusal.status.ok()) {
+    return refuse(call.token, refusal);
+  }
+  std::vector<KeyList> lists;
+  for (const v1::KeyPullPart& part : option.keys()) {
+    const auto keys = part.has_keys_tensor() ? std::optional(part.keys_tensor()) : std::nullopt;
+    Refusal refusal =
+        list_keys(call.request, part.table(), keys,
+                  part.has_key_range() ? &part.key_range() : nullptr, lists.emplace_back());
+    if (!refusal.status.ok()) return refuse(call.token, refusal);
+  }
+  if (creates && !create_pulled(call, lists)) return;
+  Message reply;
+  size_t at = 0;
+  for (const v1::KeyPullPart& part : option.keys()) {
+    if (const Status status = pull_part(part, lists[at++], reply); !status.ok())
+      return refuse(call.token, status);
+  }
+  for (const v1::DensePullPart& part : option.dense()) {
+    auto it = variables_.find(part.variable());
+    if (it == variables_.end())
+      return refuse(call.token, not_found("no variable named {}", part.variable()));
+    if (const Status status = it->second->pull(part, reply); !status.ok())
+      return refuse(call.token, status);
+  }
+  const StatusOr<uint64_t> total = shape_reply(option.range(), option.dtype(), reply);
+  if (!total.ok()) return refuse(call.token, total.status());
+  reply.meta.mutable_pull_reply()->set_rows_total(*total);
+  answer(call.token, std::move(reply));
+}
+
+}  // namespace starling
