@@ -79,6 +79,20 @@ std::vector<Maker> distinct_remote_makers() {
   return makers;
 }
 
+std::vector<Maker> fast_makers() {
+  std::vector<Maker> makers = bare_makers();
+  std::erase_if(makers, [](const Maker& maker) { return maker.protocol != Protocol::kFast; });
+  return makers;
+}
+
+std::vector<Maker> many_connections_makers() {
+  std::vector<Maker> makers = fast_makers();
+  std::erase_if(makers, [](const Maker& maker) {
+    return maker.name == "fast_unix" || maker.name == "fast_tcp6";
+  });
+  return makers;
+}
+
 std::vector<Maker> ipv4_makers() {
   std::vector<Maker> makers = bare_makers();
   std::erase_if(
@@ -110,6 +124,16 @@ std::vector<Maker> faulty_makers() {
 std::unique_ptr<Network> make_network_of(const Maker& maker, NetOptions options, Metrics& metrics) {
   auto network = std::make_unique<Network>(std::move(options), Log(), metrics);
   network->add(maker.protocol, make_transport(maker, *network));
+  return network;
+}
+
+std::vector<Protocol> all_protocols() { return {Protocol::kInproc, Protocol::kFast}; }
+
+std::unique_ptr<Network> make_network_of_all(NetOptions options, Metrics& metrics) {
+  auto network = std::make_unique<Network>(std::move(options), Log(), metrics);
+  for (const Protocol protocol : all_protocols()) {
+    network->add(protocol, make_transport({.protocol = protocol}, *network));
+  }
   return network;
 }
 

@@ -45,11 +45,19 @@ std::vector<Maker> bare_remote_makers();
 std::vector<Maker> distinct_remote_makers();
 // One of each protocol among them that speaks TCP over IPv4.
 std::vector<Maker> ipv4_makers();
+// The ways of grpc++.
+std::vector<Maker> fast_makers();
+// Those that make a connection for each client, so that thousands can be had in one process.
+std::vector<Maker> many_connections_makers();
 // Every maker under every fault profile.
 std::vector<Maker> faulty_makers();
 
 // Makes the network with the maker's transport.
 std::unique_ptr<Network> make_network_of(const Maker& maker, NetOptions options, Metrics& metrics);
+
+// A network with all transports, and their protocols.
+std::unique_ptr<Network> make_network_of_all(NetOptions options, Metrics& metrics);
+std::vector<Protocol> all_protocols();
 
 // Takes the ends of calls by id; a call that ends twice is counted.
 class Ends {

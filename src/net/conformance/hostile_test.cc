@@ -1,0 +1,329 @@
+// Ends that lie, stammer or say nothing: they are refused, and nobody else notices.
+
+#include "net/conformance/raw.h"
+#include "net/conformance/suite.h"
+
+namespace starling::conformance {
+namespace {
+
+FrameHeader request_header(uint64_t id) {
+  return {.kind = FrameKind::kRequest,
+          .method = static_cast<uint16_t>(Method::kPeerCall),
+          .request_id = id};
+}
+
+// Over every remote maker: what any server must survive.
+class Hostile : public Conformance {
+ protected:
+  // The server still answers an honest client.
+  static void expect_well(World& world, const Server& server) {
+    Client client(world.network());
+    auto answer = client.call_wait(world.target(server), Method::kPeerCall,
+                                   ask_with(kEcho, 1, 10'000), patience());
+    EXPECT_TRUE(answer.ok()) << answer.status();
+  }
+};
+
+TEST_P(Hostile, GarbageIsNobodysHello) {
+  NetOptions options = options_for(GetParam());
+  options.handshake_timeout = milliseconds(500);
+  World world(GetParam(), options);
+  Parrot parrot;
+  auto server = world.serve(parrot);
+  const Address address = server->addresses()[0];
+  Rng rng(1, 2, 3);
+  for (const size_t bytes : {1u, 63u, 128u, 1000u, 100'000u}) {
+    RawPeer peer(address.host, address.port);
+    std::string garbage(bytes, '\0');
+    for (char& byte : garbage) byte = static_cast<char>(rng.next_u32());
+    peer.send(garbage);
+    EXPECT_TRUE(peer.is_closed()) << bytes << " bytes";
+  }
+  expect_well(world, *server);
+  EXPECT_EQ(parrot.handled().size(), 1u);
+}
+
+TEST_P(Hostile, AWrongTokenIsRefusedAtOnce) {
+  World world(GetParam());
+  Parrot parrot;
+  auto server = world.serve(parrot);
+  for (const char* token : {"another token", ""}) {
+    NetOptions options = options_for(GetParam());
+    options.token = token;
+    World stranger(GetParam(), options);
+    Client client(stranger.network());
+    auto answer =
+        client.call_wait(world.target(*server), Method::kPeerCall, ask(kEcho, 2), patience());
+    EXPECT_TRUE(code_is(answer.status(), StatusCode::kUnauthenticated)) << "'" << token << "'";
+  }
+  EXPECT_EQ(parrot.times(2), 0);
+  expect_well(world, *server);
+}
+
+TEST_P(Hostile, ManyConnectionsThatSayNothingDoNotShutTheDoor) {
+  NetOptions options = options_for(GetParam());
+  options.handshakes_max = 8;
+  options.handshake_timeout = milliseconds(300);
+  World world(GetParam(), options);
+  Parrot parrot;
+  auto server = world.serve(parrot);
+  const Address address = server->addresses()[0];
+  std::vector<std::unique_ptr<RawPeer>> silent;
+  for (int i = 0; i < 50; ++i) {
+    silent.push_back(std::make_unique<RawPeer>(address.host, address.port));
+  }
+  expect_well(world, *server);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Hostile, testing::ValuesIn(bare_remote_makers()), maker_name);
+
+// What only grpc++ can be told, over TCP and over its Unix socket.
+class HostileFrames : public testing::TestWithParam<bool> {
+ protected:
+  void serve(NetOptions options) {
+    options.token = kToken;
+    world_ = std::make_unique<World>(Maker{.name = "fast", .protocol = Protocol::kFast}, options);
+    server_ = world_->serve(parrot_);
+  }
+  RawPeer connect() {
+    const Address address = server_->addresses()[0];
+    return RawPeer(address.host, address.port, GetParam());
+  }
+  void expect_well() {
+    Client client(world_->network());
+    auto answer = client.call_wait(world_->target(*server_), Method::kPeerCall,
+                                   ask_with(kEcho, 1, 10'000), patience());
+    EXPECT_TRUE(answer.ok()) << answer.status();
+  }
+
+  Parrot parrot_;
+  std::unique_ptr<World> world_;
+  std::unique_ptr<Server> server_;
+};
+
+TEST_P(HostileFrames, TheRawPeerCanBeHonest) {
+  serve({});
+  RawPeer peer = connect();
+  ASSERT_TRUE(peer.shake_hands(kToken).ok());
+  ASSERT_TRUE(peer.send_frame(request_header(5), ask_with(kEcho, 5, 100)));
+  auto answer = peer.receive_frame();
+  ASSERT_TRUE(answer.has_value());
+  EXPECT_EQ(answer->header.kind, FrameKind::kReply);
+  EXPECT_EQ(answer->header.request_id, 5u);
+  EXPECT_EQ(answer->header.status, 0u);
+}
+
+TEST_P(HostileFrames, AnotherVersionOfTheHelloIsRefusedByName) {
+  serve({});
+  RawPeer peer = connect();
+  std::array<std::byte, ClientHello::kBytes> hello;
+  encode(honest_hello(true), hello);
+  hello[4] = std::byte{99};
+  ASSERT_TRUE(peer.send(hello));
+  const std::string answer = peer.receive(ServerHello::kBytes);
+  ASSERT_EQ(answer.size(), ServerHello::kBytes);
+  auto server = decode_server_hello(std::as_bytes(std::span(answer)).first<ServerHello::kBytes>());
+  ASSERT_TRUE(server.ok()) << server.status();
+  EXPECT_EQ(server->status, static_cast<uint32_t>(StatusCode::kFailedPrecondition));
+  EXPECT_TRUE(peer.is_closed());
+  expect_well();
+}
+
+TEST_P(HostileFrames, AProofUnderAnotherTokenIsRefused) {
+  serve({});
+  RawPeer peer = connect();
+  (void)peer.shake_hands("not the token");
+  peer.send_frame(request_header(5), ask(kEcho, 5));
+  EXPECT_TRUE(peer.is_closed());
+  EXPECT_EQ(parrot_.times(5), 0);
+  expect_well();
+}
+
+TEST_P(HostileFrames, HalfAHelloThenSilenceIsCutOff) {
+  serve({.handshake_timeout = milliseconds(300)});
+  RawPeer peer = connect();
+  std::array<std::byte, ClientHello::kBytes> hello;
+  encode(honest_hello(true), hello);
+  ASSERT_TRUE(peer.send(std::span(hello).first(50)));
+  expect_well();
+  EXPECT_TRUE(peer.is_closed());
+}
+
+TEST_P(HostileFrames, GarbageInPlaceOfAFrameEndsThatConnectionOnly) {
+  serve({});
+  RawPeer peer = connect();
+  ASSERT_TRUE(peer.shake_hands(kToken).ok());
+  ASSERT_TRUE(peer.send(std::string(200, 'x')));
+  EXPECT_TRUE(peer.is_closed());
+  expect_well();
+}
+
+TEST_P(HostileFrames, AFrameOfAnotherVersionEndsTheConnection) {
+  serve({});
+  RawPeer peer = connect();
+  ASSERT_TRUE(peer.shake_hands(kToken).ok());
+  auto frame = *encode_frame(request_header(5), ask(kEcho, 5));
+  Buffer changed = Buffer::copy_of(frame.head.bytes());
+  changed.mutable_bytes()[4] = std::byte{77};
+  ASSERT_TRUE(peer.send(changed.bytes()));
+  EXPECT_TRUE(peer.is_closed());
+  EXPECT_EQ(parrot_.times(5), 0);
+  expect_well();
+}
+
+TEST_P(HostileFrames, HalfAFrameThenSilenceIsGivenUp) {
+  serve({.ping_every = milliseconds(20), .ping_timeout = milliseconds(25)});
+  RawPeer peer = connect();
+  ASSERT_TRUE(peer.shake_hands(kToken).ok());
+  auto frame = *encode_frame(request_header(5), ask_with(kEcho, 5, 2000));
+  ASSERT_TRUE(peer.send(frame.head.bytes().first(frame.head.size() / 2)));
+  expect_well();
+  EXPECT_TRUE(peer.is_closed());
+  EXPECT_EQ(parrot_.times(5), 0);
+}
+
+TEST_P(HostileFrames, LengthsAreNotBelievedBeforeTheProof) {
+  serve({});
+  const size_t before = resident_bytes();
+  std::vector<std::unique_ptr<RawPeer>> peers;
+  for (int i = 0; i < 10; ++i) {
+    peers.push_back(std::make_unique<RawPeer>(connect()));
+    std::array<std::byte, ClientHello::kBytes> hello;
+    encode(honest_hello(true), hello);
+    ASSERT_TRUE(peers.back()->send(hello));
+    // A frame that announces a gigabyte, where the proof should be.
+    FrameHeader header = request_header(5);
+    header.payload_bytes = uint64_t{1} << 30;
+    std::array<std::byte, kFrameHeaderBytes> bytes;
+    encode_header(header, bytes);
+    ASSERT_TRUE(peers.back()->send(bytes));
+  }
+  for (const auto& peer : peers) EXPECT_TRUE(peer->is_closed());
+  EXPECT_LT(resident_bytes(), before + (64u << 20));
+  expect_well();
+}
+
+TEST_P(HostileFrames, LengthsAboveTheLimitEndTheConnectionWithoutAnAllocation) {
+  serve({.message_bytes_max = 1 << 20});
+  const size_t before = resident_bytes();
+  for (const uint64_t bytes : {uint64_t{2} << 20, uint64_t{1} << 40, UINT64_MAX}) {
+    RawPeer peer = connect();
+    ASSERT_TRUE(peer.shake_hands(kToken).ok());
+    FrameHeader header = request_header(5);
+    header.tensor_count = 1;
+    header.payload_bytes = bytes;
+    std::array<std::byte, kFrameHeaderBytes> head;
+    encode_header(header, head);
+    ASSERT_TRUE(peer.send(head));
+    EXPECT_TRUE(peer.is_closed()) << bytes;
+  }
+  EXPECT_LT(resident_bytes(), before + (64u << 20));
+  expect_well();
+}
+
+TEST_P(HostileFrames, ABadMessageEndsThatRequestOnly) {
+  serve({});
+  RawPeer peer = connect();
+  ASSERT_TRUE(peer.shake_hands(kToken).ok());
+  // The header is right, the meta part is not a message.
+  auto frame = *encode_frame(request_header(5), ask(kEcho, 5));
+  Buffer changed = Buffer::copy_of(frame.head.bytes());
+  for (std::byte& byte : changed.mutable_bytes().subspan(kFrameHeaderBytes)) byte = std::byte{255};
+  ASSERT_TRUE(peer.send(changed.bytes()));
+  auto answer = peer.receive_frame();
+  ASSERT_TRUE(answer.has_value());
+  EXPECT_EQ(answer->header.kind, FrameKind::kReply);
+  EXPECT_EQ(answer->header.status, static_cast<uint32_t>(StatusCode::kInvalidArgument));
+  ASSERT_TRUE(peer.send_frame(request_header(6), ask(kEcho, 6)));
+  answer = peer.receive_frame();
+  ASSERT_TRUE(answer.has_value());
+  EXPECT_EQ(answer->header.status, 0u);
+}
+
+TEST_P(HostileFrames, AnUnknownMethodIsUnimplemented) {
+  serve({});
+  RawPeer peer = connect();
+  ASSERT_TRUE(peer.shake_hands(kToken).ok());
+  FrameHeader header = request_header(5);
+  header.method = 999;
+  ASSERT_TRUE(peer.send_frame(header, ask(kEcho, 5)));
+  auto answer = peer.receive_frame();
+  ASSERT_TRUE(answer.has_value());
+  EXPECT_EQ(answer->header.status, static_cast<uint32_t>(StatusCode::kUnimplemented));
+  EXPECT_THAT(answer->rest, testing::HasSubstr("999"));
+}
+
+TEST_P(HostileFrames, ARequestIdInFlightIsNotTakenTwice) {
+  serve({});
+  RawPeer peer = connect();
+  ASSERT_TRUE(peer.shake_hands(kToken).ok());
+  ASSERT_TRUE(peer.send_frame(request_header(5), ask(kHold, 5)));
+  ASSERT_TRUE(peer.send_frame(request_header(5), ask(kHold, 5)));
+  auto answer = peer.receive_frame();
+  ASSERT_TRUE(answer.has_value());
+  EXPECT_EQ(answer->header.status, static_cast<uint32_t>(StatusCode::kInvalidArgument));
+  ASSERT_TRUE(parrot_.wait_for([&] { return parrot_.held() == 1; }));
+  EXPECT_EQ(parrot_.times(5), 1);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, HostileFrames, testing::Bool(),
+                         [](const auto& info) { return info.param ? "local" : "tcp"; });
+
+// A server that is not what it should be.
+class HostileServer : public testing::Test {
+ protected:
+  HostileServer()
+      : world_(Maker{.name = "fast", .protocol = Protocol::kFast}), client_(world_.network()) {
+    client_.call(
+        {.address = {.protocol = Protocol::kFast, .host = "127.0.0.1", .port = listener_.port()}},
+        Method::kPeerCall, ask(kEcho, 1), patience(), ends_.take(1));
+  }
+  // Waits for the client's hello and answers with this one.
+  void answer(RawPeer& peer, const ServerHello& hello, std::byte version = std::byte{1}) {
+    ASSERT_EQ(peer.receive(ClientHello::kBytes).size(), ClientHello::kBytes);
+    std::array<std::byte, ServerHello::kBytes> bytes;
+    encode(hello, bytes);
+    bytes[4] = version;
+    ASSERT_TRUE(peer.send(bytes));
+  }
+
+  World world_;
+  RawListener listener_;
+  Ends ends_;
+  Client client_;
+};
+
+TEST_F(HostileServer, WithoutTheTokenIsRefusedByTheClient) {
+  RawPeer peer = listener_.accept();
+  answer(peer, {.token_required = true, .pid = 1});
+  ASSERT_TRUE(ends_.wait(1));
+  EXPECT_TRUE(code_is(ends_.at(1).status(), StatusCode::kUnauthenticated));
+  // It learns nothing more: neither the client's proof nor a request.
+  EXPECT_EQ(peer.receive(1), "");
+}
+
+TEST_F(HostileServer, ThatSaysItNeedsNoTokenIsRefusedToo) {
+  RawPeer peer = listener_.accept();
+  answer(peer, {.token_required = false, .pid = 1});
+  ASSERT_TRUE(ends_.wait(1));
+  EXPECT_TRUE(code_is(ends_.at(1).status(), StatusCode::kUnauthenticated));
+  EXPECT_EQ(peer.receive(1), "");
+}
+
+TEST_F(HostileServer, OfAnotherVersionIsNamed) {
+  RawPeer peer = listener_.accept();
+  answer(peer, {.token_required = true, .pid = 1}, std::byte{9});
+  ASSERT_TRUE(ends_.wait(1));
+  EXPECT_TRUE(code_is(ends_.at(1).status(), StatusCode::kFailedPrecondition));
+  EXPECT_THAT(std::string(message_of(ends_.at(1).status())), testing::HasSubstr("version 9"));
+}
+
+TEST_F(HostileServer, ThatTalksGarbageIsNotBelieved) {
+  RawPeer peer = listener_.accept();
+  ASSERT_TRUE(peer.send(std::string(ServerHello::kBytes, 'g')));
+  ASSERT_TRUE(ends_.wait(1));
+  EXPECT_FALSE(ends_.at(1).ok());
+}
+
+}  // namespace
+}  // namespace starling::conformance
