@@ -151,8 +151,8 @@ class Candidates final : public Admission {
   std::array<std::vector<Entry>, kBuckets> buckets_;
 };
 
-// A counting Bloom filter per bucket. A key that is admitted takes its own counts out again, so it starts as new when
-// it comes back and the filter only holds keys that wait.
+// A counting Bloom filter per bucket. A key that is admitted takes its own counts out again, so it
+// starts as new when it comes back and the filter only holds keys that wait.
 class Bloom final : public Admission {
  public:
   explicit Bloom(const AdmissionOptions& options) : count_(options.count) {
@@ -175,7 +175,8 @@ class Bloom final : public Admission {
     });
     if (least < count_) return false;
     for_counters(event.key, [&](uint32_t at) {
-      if (filter[at] != kFull) filter[at] = static_cast<uint8_t>(filter[at] - std::min<uint32_t>(filter[at], count_));
+      if (filter[at] != kFull)
+        filter[at] = static_cast<uint8_t>(filter[at] - std::min<uint32_t>(filter[at], count_));
     });
     return true;
   }
@@ -256,7 +257,8 @@ Made make_bloom(const Making& m) {
                             m.options.false_positive_rate);
   }
   if (m.options.count > 254) {
-    return invalid_argument("{}.count is {}, a Bloom filter counts to 254", m.what, m.options.count);
+    return invalid_argument("{}.count is {}, a Bloom filter counts to 254", m.what,
+                            m.options.count);
   }
   return std::make_unique<Bloom>(m.options);
 }

@@ -1,5 +1,5 @@
-// Admission decides which keys get a row. All its state is per bucket, so it moves with the bucket and does not depend
-// on the number of shards.
+// Admission decides which keys get a row. All its state is per bucket, so it moves with the bucket
+// and does not depend on the number of shards.
 //
 // Uses: base. Threads: shard-local, as the table that owns it.
 #pragma once
@@ -18,17 +18,18 @@
 namespace starling {
 
 struct AdmissionOptions {
-  // always; count: after `count` pushes, counted exactly for at most `candidates_max` keys; bloom: after `count`
-  // pushes, counted by a Bloom filter for `expected_keys` keys at `false_positive_rate`; probability: each push of a
-  // missing key admits it with `probability`; score: when its show/click score reaches `score`.
+  // always; count: after `count` pushes, counted exactly for at most `candidates_max` keys; bloom:
+  // after `count` pushes, counted by a Bloom filter for `expected_keys` keys at
+  // `false_positive_rate`; probability: each push of a missing key admits it with `probability`;
+  // score: when its show/click score reaches `score`.
   std::string kind = "always";
   uint32_t count = 2;
   double probability = 1;
   double score = 1;
   uint64_t expected_keys = 0;
   double false_positive_rate = 0.01;
-  // Of the whole table; each bucket holds its 4096th part, rounded up. The candidate that goes first has the smallest
-  // (last step, key).
+  // Of the whole table; each bucket holds its 4096th part, rounded up. The candidate that goes
+  // first has the smallest (last step, key).
   uint64_t candidates_max = uint64_t{1} << 22;
   // What a key that is not admitted reads as: its initializer's value, or zero.
   bool reads_initializer = false;

@@ -1,9 +1,11 @@
-// From a key's hash to its row: one small open-addressing index per bucket, one cache line per probe.
+// From a key's hash to its row: one small open-addressing index per bucket, one cache line per
+// probe.
 //
-// A bucket's index is a run of groups. A group is one cache line: 12 tags, which slots are used, how many keys that
-// belong here or before live further on, and 12 row numbers. Keys are compared in their rows. A bucket grows alone,
-// by a quarter, so no operation ever waits for more than one small rehash. docs/design/table-index.md has the numbers.
-// Uses: base. Threads: shard-local, as the table that owns it.
+// A bucket's index is a run of groups. A group is one cache line: 12 tags, which slots are used,
+// how many keys that belong here or before live further on, and 12 row numbers. Keys are compared
+// in their rows. A bucket grows alone, by a quarter, so no operation ever waits for more than one
+// small rehash. docs/design/table-index.md has the numbers. Uses: base. Threads: shard-local, as
+// the table that owns it.
 #pragma once
 
 #include <bit>
@@ -23,8 +25,9 @@ inline constexpr uint32_t kGroupSlots = 12;
 
 struct alignas(64) IndexGroup {
   uint8_t tags[kGroupSlots];
-  uint16_t used;      // bit i: slot i holds a row
-  uint16_t overflow;  // keys that passed this group by because it was full; sticks at its largest value
+  uint16_t used;  // bit i: slot i holds a row
+  uint16_t
+      overflow;  // keys that passed this group by because it was full; sticks at its largest value
   RowNumber rows[kGroupSlots];  // kNoRow where unused
 };
 static_assert(sizeof(IndexGroup) == 64);
@@ -35,8 +38,8 @@ struct IndexBucket {
   uint32_t rows = 0;
 };
 
-// Runs of groups from huge pages, by size class. A slab that becomes empty serves another class or goes back, so the
-// sizes that all buckets have left behind cost nothing.
+// Runs of groups from huge pages, by size class. A slab that becomes empty serves another class or
+// goes back, so the sizes that all buckets have left behind cost nothing.
 class GroupPool {
  public:
   // The smallest legal count >= wanted.
@@ -48,7 +51,7 @@ class GroupPool {
 
  private:
   struct Slab {
-    Pages pages;         // of a chunk; empty for a slab inside a chunk
+    Pages pages;  // of a chunk; empty for a slab inside a chunk
     std::byte* data = nullptr;
     uint32_t runs = 0;   // that fit
     uint32_t fresh = 0;  // first run never given out
@@ -65,9 +68,9 @@ class GroupPool {
   static size_t slab_bytes(size_t run_bytes);
 
   std::map<uint32_t, SizeClass> classes_;
-  std::vector<Pages> small_chunks_;           // cut into small slabs
-  std::vector<std::byte*> small_free_;        // slabs of small chunks that nobody uses
-  std::vector<Pages> spare_chunks_;           // a few, so that growth does not map and unmap in turn
+  std::vector<Pages> small_chunks_;     // cut into small slabs
+  std::vector<std::byte*> small_free_;  // slabs of small chunks that nobody uses
+  std::vector<Pages> spare_chunks_;     // a few, so that growth does not map and unmap in turn
 };
 
 class BucketIndex {

@@ -11,7 +11,8 @@ Status check_eviction(const EvictionOptions& options, const StatisticsOptions& s
     return invalid_argument("{}.decay is {}, it must lie in (0, 1]", what, options.decay);
   }
   if (!(options.score_min >= 0 && options.score_min <= 1e30)) {
-    return invalid_argument("{}.score_min is {}, it must lie in [0, 1e30]", what, options.score_min);
+    return invalid_argument("{}.score_min is {}, it must lie in [0, 1e30]", what,
+                            options.score_min);
   }
   if (!(options.norm_min >= 0 && options.norm_min <= 1e30)) {
     return invalid_argument("{}.norm_min is {}, it must lie in [0, 1e30]", what, options.norm_min);
@@ -27,9 +28,11 @@ Status check_eviction(const EvictionOptions& options, const StatisticsOptions& s
   if (options.rows_max > uint64_t{1} << 40) {
     return invalid_argument("{}.rows_max is {}, it must be <= 2^40", what, options.rows_max);
   }
-  const bool needs_click = options.decay != 1 || options.score_min != 0 || options.unseen_days_max != 0;
+  const bool needs_click =
+      options.decay != 1 || options.score_min != 0 || options.unseen_days_max != 0;
   if (needs_click && !statistics.enabled) {
-    return invalid_argument("{}: decay, score_min and unseen_days_max need statistics.enabled", what);
+    return invalid_argument("{}: decay, score_min and unseen_days_max need statistics.enabled",
+                            what);
   }
   return {};
 }

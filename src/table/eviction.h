@@ -23,12 +23,12 @@ namespace starling {
 struct EvictionOptions {
   // At shrink, after show and click were multiplied with `decay`.
   double decay = 1;
-  double score_min = 0;           // rows below it go
-  uint32_t unseen_days_max = 0;   // rows above it go
-  uint64_t idle_steps_max = 0;    // rows whose last touch is more steps ago go
-  double norm_min = 0;            // rows whose weights' L2 norm is below it go
-  // While running: none, lru (smallest last step goes first) or lfu (fewest touches). `rows_max` is of the whole
-  // table; each bucket holds its 4096th part, rounded up.
+  double score_min = 0;          // rows below it go
+  uint32_t unseen_days_max = 0;  // rows above it go
+  uint64_t idle_steps_max = 0;   // rows whose last touch is more steps ago go
+  double norm_min = 0;           // rows whose weights' L2 norm is below it go
+  // While running: none, lru (smallest last step goes first) or lfu (fewest touches). `rows_max` is
+  // of the whole table; each bucket holds its 4096th part, rounded up.
   std::string capacity = "none";
   uint64_t rows_max = 0;
   size_t listed_max = 65536;  // evicted keys that the table remembers when it is given no sink
@@ -88,8 +88,8 @@ class EvictedList final : public EvictionSink {
   std::deque<Entry> entries_;
 };
 
-// Finds the row of one bucket with the smallest (rank, key), where ranks only grow: a heap of the smallest eighth,
-// brought up to date when an entry reaches its top.
+// Finds the row of one bucket with the smallest (rank, key), where ranks only grow: a heap of the
+// smallest eighth, brought up to date when an entry reaches its top.
 class VictimQueue {
  public:
   struct Entry {
@@ -102,7 +102,8 @@ class VictimQueue {
   void fill(std::vector<Entry> rows);
   // A row that is new or whose rank may have become smaller.
   void offer(const Entry& entry);
-  // The smallest entry, perhaps out of date: compare with the row, and offer() it again with its rank of today.
+  // The smallest entry, perhaps out of date: compare with the row, and offer() it again with its
+  // rank of today.
   std::optional<Entry> pop();
   void clear();
   size_t size() const { return heap_.size(); }

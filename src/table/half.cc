@@ -9,7 +9,8 @@ namespace {
 
 constexpr uint32_t kFloatInfinity = 0x7f800000;
 
-// Cuts `dropped` low bits of a magnitude off after adding `bias` to them, so that the bias decides the direction.
+// Cuts `dropped` low bits of a magnitude off after adding `bias` to them, so that the bias decides
+// the direction.
 uint32_t cut(uint32_t magnitude, uint32_t dropped, uint32_t bias) {
   return static_cast<uint32_t>((uint64_t{magnitude} + bias) >> dropped);
 }
@@ -47,7 +48,8 @@ uint16_t half_of(float x, Bias bias) {
   } else {
     // The mantissa with its leading bit, in units of 2^-24 after dropping.
     const uint32_t exponent = magnitude >> 23;
-    if (exponent < 94) return static_cast<uint16_t>(sign);  // below 2^-33: nothing a draw could lift
+    if (exponent < 94)
+      return static_cast<uint16_t>(sign);  // below 2^-33: nothing a draw could lift
     const uint32_t mantissa = (magnitude & 0x7fffff) | 0x800000;
     const uint32_t dropped = 126 - exponent;
     rounded = dropped > 31 ? 0 : cut(mantissa, dropped, bias(mantissa, dropped));

@@ -15,7 +15,8 @@ namespace starling {
 float from_half(uint16_t bits, DType storage);
 // To the nearest, ties to even. Values beyond the largest finite one become it; NaN stays NaN.
 uint16_t to_half(float x, DType storage);
-// Up with the probability of the distance to the lower neighbour; `draw` has 16 random bits or more.
+// Up with the probability of the distance to the lower neighbour; `draw` has 16 random bits or
+// more.
 uint16_t to_half(float x, DType storage, uint32_t draw);
 
 void decode_half(std::span<const uint16_t> from, DType storage, float* to);

@@ -1,7 +1,7 @@
 // Where a key lives: the frozen mix of its bits, and the bucket, tag and slot that are cut from it.
 //
-// Stored images and the placement of every job depend on these functions: they never change (hash_test.cc).
-// Uses: base. Threads: any; all are pure.
+// Stored images and the placement of every job depend on these functions: they never change
+// (hash_test.cc). Uses: base. Threads: any; all are pure.
 #pragma once
 
 #include <cstdint>

@@ -50,7 +50,9 @@ struct InitializerKinds {
   static Initializer constant_of(const Options& o, size_t) { return make(constant, o.value, 0); }
   static Initializer uniform_of(const Options& o, size_t) { return make(uniform, o.low, o.high); }
   static Initializer normal_of(const Options& o, size_t) { return make(normal, o.mean, o.std); }
-  static Initializer truncated_of(const Options& o, size_t) { return make(truncated, o.mean, o.std); }
+  static Initializer truncated_of(const Options& o, size_t) {
+    return make(truncated, o.mean, o.std);
+  }
   static Initializer xavier_of(const Options& o, size_t dim) {
     const double out = o.fan_out > 0 ? o.fan_out : static_cast<double>(dim);
     const double reach = std::sqrt(6 / (o.fan_in + out));
@@ -87,7 +89,8 @@ StatusOr<Initializer> Initializer::make(const InitializerOptions& options, size_
   if (options.low > options.high) {
     return invalid_argument("{}.low is {}, above high {}", what, options.low, options.high);
   }
-  if (!(options.fan_in >= 1 && options.fan_in <= 1e30 && options.fan_out >= 0 && options.fan_out <= 1e30)) {
+  if (!(options.fan_in >= 1 && options.fan_in <= 1e30 && options.fan_out >= 0 &&
+        options.fan_out <= 1e30)) {
     return invalid_argument("{}: fan_in {} must be >= 1 and fan_out {} >= 0", what, options.fan_in,
                             options.fan_out);
   }

@@ -1,4 +1,5 @@
-// The first value of a row: a function of (job seed, table, key) alone, never of arrival order, shards or restarts.
+// The first value of a row: a function of (job seed, table, key) alone, never of arrival order,
+// shards or restarts.
 //
 // Uses: base. Threads: any; an initializer is a value.
 #pragma once
@@ -15,8 +16,9 @@
 namespace starling {
 
 struct InitializerOptions {
-  // zero; constant: `value`; uniform: [low, high); normal: mean, std; truncated_normal: the same, drawn again outside
-  // two std; xavier: uniform in +-sqrt(6 / (fan_in + fan_out)), where fan_out 0 means the table's dim.
+  // zero; constant: `value`; uniform: [low, high); normal: mean, std; truncated_normal: the same,
+  // drawn again outside two std; xavier: uniform in +-sqrt(6 / (fan_in + fan_out)), where fan_out 0
+  // means the table's dim.
   std::string kind = "uniform";
   double value = 0;
   double low = -0.01;
@@ -29,7 +31,8 @@ struct InitializerOptions {
 
 class Initializer {
  public:
-  // `what` names the options in messages, `dim` is the length of a row. InvalidArgument: a value is out of range.
+  // `what` names the options in messages, `dim` is the length of a row. InvalidArgument: a value is
+  // out of range.
   static StatusOr<Initializer> make(const InitializerOptions& options, size_t dim,
                                     std::string_view what);
 

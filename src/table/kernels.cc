@@ -31,7 +31,8 @@ void hash_keys(const ProbeView& view, const Key* keys, size_t n, Probe* probes) 
   }
 }
 
-// Bit i: the tag of slot i fits. Bits of unused slots and of the bytes behind the tags are undefined.
+// Bit i: the tag of slot i fits. Bits of unused slots and of the bytes behind the tags are
+// undefined.
 HWY_INLINE uint32_t fitting_tags(const IndexGroup& group, uint8_t tag) {
 #if HWY_TARGET == HWY_SCALAR
   uint32_t bits = 0;
@@ -49,25 +50,38 @@ HWY_INLINE uint32_t fitting_tags(const IndexGroup& group, uint8_t tag) {
 #endif
 }
 
+// Every line once; a row may start anywhere in a line.
+HWY_INLINE void prefetch_row(const std::byte* data, size_t bytes) {
+  const std::byte* end = data + bytes;
+  for (data -= reinterpret_cast<uintptr_t>(data) % kLineBytes; data < end; data += kLineBytes) {
+    __builtin_prefetch(data);
+  }
+}
+
 void match_tags(const ProbeView& view, Probe* probes, size_t n) {
   for (size_t i = 0; i < n; ++i) {
     const IndexGroup& group = *probes[i].group;
     const uint32_t fits = fitting_tags(group, tag_bits(probes[i].hash)) & group.used;
-    // Without a fit the last slot is taken: the comparison of keys then says no, and no branch is needed here.
+    // Without a fit the last slot is taken: the comparison of keys then says no, and no branch is
+    // needed here.
     const int slot = std::countr_zero(fits | (1u << (kGroupSlots - 1)));
     const RowNumber row = group.rows[slot];
     std::byte* data = view.chunks[row >> view.shift] + (row & view.mask) * view.stride;
-    for (size_t at = 0; at < view.touched_bytes; at += kLineBytes) __builtin_prefetch(data + at);
-    __builtin_prefetch(data + view.touched_bytes - 1);
+    prefetch_row(data, view.touched_bytes);
+    if ((fits & (fits - 1)) != 0) [[unlikely]] {
+      // Another slot has the same tag: its row may be asked next.
+      const RowNumber other = group.rows[std::countr_zero(fits & (fits - 1))];
+      __builtin_prefetch(view.chunks[other >> view.shift] + (other & view.mask) * view.stride);
+    }
     probes[i].row = row;
     probes[i].data = data;
   }
 }
 
-void copy_rows(std::byte* const* rows, size_t n, size_t offset, size_t dim, float* out) {
+void copy_rows(const Probe* probes, size_t n, size_t offset, size_t dim, float* out) {
   const Lanes16 d;
   for (size_t r = 0; r < n; ++r, out += dim) {
-    const auto* from = reinterpret_cast<const float*>(rows[r] + offset);
+    const auto* from = reinterpret_cast<const float*>(probes[r].data + offset);
     size_t i = 0;
     for (; i + kLanes <= dim; i += kLanes) hn::StoreU(hn::LoadU(d, from + i), d, out + i);
     for (; i < dim; ++i) out[i] = from[i];
@@ -92,16 +106,7 @@ bool finite_rows(const float* values, size_t n, size_t dim, uint8_t* ok) {
   return every;
 }
 
-struct Squares {
-  Sum16 sum;
-  HWY_INLINE void operator()(size_t at, Floats v) { sum.add(at, hn::Mul(v, v)); }
-};
-
-float square_sum(const float* values, size_t n) {
-  Squares squares{Sum16()};
-  for_values(values, n, squares);
-  return squares.sum.total();
-}
+float square_sum(const float* values, size_t n) { return sum_of_squares(values, n); }
 
 struct Clamped {
   Floats low, high;
@@ -122,7 +127,7 @@ void clip(const float* from, size_t n, float clip_value, float clip_norm, float*
     for_weights<0>(n, to, nullptr, nullptr, from, Clamped{all(-clip_value), all(clip_value)});
   }
   if (clip_norm == 0) return;
-  const float norm = std::sqrt(square_sum(to, n));
+  const float norm = std::sqrt(sum_of_squares(to, n));
   if (norm > clip_norm) {
     for_weights<0>(n, to, nullptr, nullptr, from, Scaled{all(clip_norm / (norm + 1e-6f))});
   }
@@ -176,7 +181,8 @@ void pool(const SegmentLayout& layout, Pooling pooling, size_t dim, const float*
   }
 }
 
-void scatter(const SegmentLayout& layout, Pooling pooling, size_t dim, const float* gradients, float* out) {
+void scatter(const SegmentLayout& layout, Pooling pooling, size_t dim, const float* gradients,
+             float* out) {
   if (pooling == Pooling::kNone) {
     for (size_t at = 0; at < layout.positions.size(); ++at) {
       add(gradients + at * dim, dim, out + layout.positions[at] * dim);
@@ -192,8 +198,8 @@ void scatter(const SegmentLayout& layout, Pooling pooling, size_t dim, const flo
 }
 
 const Kernels& all_kernels() {
-  static constexpr Kernels kKernels = {hash_keys, match_tags, copy_rows,  finite_rows, clip,
-                                       add,       square_sum, pool,       scatter};
+  static constexpr Kernels kKernels = {hash_keys, match_tags, copy_rows, finite_rows, clip,
+                                       add,       square_sum, pool,      scatter};
   return kKernels;
 }
 

@@ -28,9 +28,9 @@ struct ProbeView {
 struct Probe {
   uint64_t hash;
   uint32_t bucket;
-  RowNumber row;            // the first row whose tag fits, not yet compared; kNoRow or a wrong one otherwise
+  RowNumber row;  // the first row whose tag fits, not yet compared; kNoRow or a wrong one otherwise
   const IndexGroup* group;
-  std::byte* data;          // of `row`
+  std::byte* data;  // of `row`
 };
 
 struct Kernels {
@@ -38,8 +38,8 @@ struct Kernels {
   void (*hash_keys)(const ProbeView& view, const Key* keys, size_t n, Probe* probes);
   // Compares tags and asks for the cache lines of each one's row.
   void (*match_tags)(const ProbeView& view, Probe* probes, size_t n);
-  // Copies dim floats from each row's `offset` to out (n, dim).
-  void (*copy_rows)(std::byte* const* rows, size_t n, size_t offset, size_t dim, float* out);
+  // Copies dim floats from the `offset` of each probe's row to out (n, dim).
+  void (*copy_rows)(const Probe* probes, size_t n, size_t offset, size_t dim, float* out);
   // ok[i] = 1 where all of values (n, dim)'s row i is finite. True when all are.
   bool (*finite_rows)(const float* values, size_t n, size_t dim, uint8_t* ok);
   // Clips to +-clip_value, then to the norm clip_norm; 0 means no clipping.
@@ -47,8 +47,10 @@ struct Kernels {
   void (*add)(const float* from, size_t n, float* to);
   // In the fixed 16-lane order.
   float (*square_sum)(const float* values, size_t n);
-  void (*pool)(const SegmentLayout& layout, Pooling pooling, size_t dim, const float* rows, float* out);
-  void (*scatter)(const SegmentLayout& layout, Pooling pooling, size_t dim, const float* gradients, float* out);
+  void (*pool)(const SegmentLayout& layout, Pooling pooling, size_t dim, const float* rows,
+               float* out);
+  void (*scatter)(const SegmentLayout& layout, Pooling pooling, size_t dim, const float* gradients,
+                  float* out);
 };
 
 // For the vector target chosen at run time.

@@ -40,7 +40,8 @@ Status check_statistics(const TableOptions& options) {
     }
   }
   if (options.admission.kind == "score" && !s.enabled) {
-    return invalid_argument("table '{}': admission by score needs statistics.enabled", options.name);
+    return invalid_argument("table '{}': admission by score needs statistics.enabled",
+                            options.name);
   }
   return {};
 }
@@ -49,8 +50,8 @@ Status check_statistics(const TableOptions& options) {
 
 Status check_options(const TableOptions& options) {
   if (options.name.empty() || options.name.size() > kTableNameBytesMax) {
-    return invalid_argument("a table's name has {} bytes, it must have 1 to {}", options.name.size(),
-                            kTableNameBytesMax);
+    return invalid_argument("a table's name has {} bytes, it must have 1 to {}",
+                            options.name.size(), kTableNameBytesMax);
   }
   if (options.dim == 0 || options.dim > kDimMax) {
     return invalid_argument("table '{}': dim is {}, it must lie in [1, {}]", options.name,

@@ -25,11 +25,12 @@ struct TableOptions {
   std::string name;
   uint64_t seed = 0;  // the job's
   uint32_t dim = 16;
-  std::string storage = "float32";  // or bfloat16, float16: weights only, rounded stochastically by each step
-  Placement placement;              // by hash unless a range is given
+  std::string storage =
+      "float32";        // or bfloat16, float16: weights only, rounded stochastically by each step
+  Placement placement;  // by hash unless a range is given
   OptimizerOptions optimizer;
-  // A rule of its own for weights 1 .. dim - 1. That part of a row is created when the row's show/click score reaches
-  // rest_score_min, and is zero before.
+  // A rule of its own for weights 1 .. dim - 1. That part of a row is created when the row's
+  // show/click score reaches rest_score_min, and is zero before.
   std::optional<OptimizerOptions> rest_optimizer;
   double rest_score_min = 0;
   ScheduleOptions schedule;
@@ -37,7 +38,8 @@ struct TableOptions {
   AdmissionOptions admission;
   EvictionOptions eviction;
   StatisticsOptions statistics;
-  // A push with a NaN or infinite gradient is refused whole; otherwise the rows hit by one are left alone and counted.
+  // A push with a NaN or infinite gradient is refused whole; otherwise the rows hit by one are left
+  // alone and counted.
   bool refuse_nonfinite = false;
   // How far changed_since() reaches back.
   size_t deletions_max = size_t{1} << 20;
@@ -58,7 +60,8 @@ struct DenseOptions {
   uint32_t ranks_max = 65536;     // gradients that may wait for a synchronous step
 };
 
-// The checks that need no other part of the table. InvalidArgument names the table, the option and its range.
+// The checks that need no other part of the table. InvalidArgument names the table, the option and
+// its range.
 Status check_options(const TableOptions& options);
 
 }  // namespace starling

@@ -17,7 +17,8 @@ size_t round_up(size_t bytes, size_t unit) { return (bytes + unit - 1) / unit * 
 
 Pages Pages::map(size_t bytes) {
   bytes = round_up(bytes, kPageBytes);
-  // One huge page more than asked, so that an aligned start lies inside; what is left over is unmapped.
+  // One huge page more than asked, so that an aligned start lies inside; what is left over is
+  // unmapped.
   void* raw = mmap(nullptr, bytes + kHugePageBytes, PROT_READ | PROT_WRITE,
                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (raw == MAP_FAILED) return {};

@@ -1,4 +1,5 @@
-// Memory asked from the system in whole pages, huge where the kernel gives them, present before it is used.
+// Memory asked from the system in whole pages, huge where the kernel gives them, present before it
+// is used.
 //
 // Uses: base. Threads: any; a Pages has one owner.
 #pragma once
@@ -10,7 +11,8 @@ namespace starling {
 
 inline constexpr size_t kHugePageBytes = size_t{2} << 20;
 
-// A run of zeroed memory whose start is aligned to a huge page. Nothing of it costs memory until it is made present.
+// A run of zeroed memory whose start is aligned to a huge page. Nothing of it costs memory until it
+// is made present.
 class Pages {
  public:
   Pages() = default;

@@ -43,7 +43,8 @@ void pool_rows(const SegmentLayout& layout, Pooling pooling, size_t dim, const f
 
 void scatter(const SegmentLayout& layout, Pooling pooling, size_t dim,
              std::span<const float> gradients, std::span<float> out) {
-  STARLING_CHECK(gradients.size() == layout.outputs(pooling) * dim, "gradients do not fit the layout");
+  STARLING_CHECK(gradients.size() == layout.outputs(pooling) * dim,
+                 "gradients do not fit the layout");
   kernels().scatter(layout, pooling, dim, gradients.data(), out.data());
 }
 

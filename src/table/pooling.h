@@ -17,9 +17,12 @@ enum class Pooling { kSum, kMean, kNone };
 
 // Which of a list of unique keys make up each segment. A loan for the call.
 struct SegmentLayout {
-  std::span<const uint32_t> starts;     // (segments + 1), ascending from 0: segment s has positions [starts[s], starts[s + 1])
-  std::span<const uint32_t> positions;  // into the list of unique keys, in the key order of each segment
-  // (segments), or empty for the segment's own length: what a mean divides by, all keys of the segment on all shards.
+  std::span<const uint32_t> starts;  // (segments + 1), ascending from 0: segment s has positions
+                                     // [starts[s], starts[s + 1])
+  std::span<const uint32_t>
+      positions;  // into the list of unique keys, in the key order of each segment
+  // (segments), or empty for the segment's own length: what a mean divides by, all keys of the
+  // segment on all shards.
   std::span<const uint32_t> divisors;
 
   size_t segments() const { return starts.empty() ? 0 : starts.size() - 1; }
@@ -31,19 +34,22 @@ struct SegmentLayout {
   Status check(size_t keys) const;
 };
 
-// Sums (or averages, or lists) the rows (keys, dim) of each segment into out (outputs, dim), in position order.
-// The layout must have passed check().
-void pool_rows(const SegmentLayout& layout, Pooling pooling, size_t dim, const float* rows, float* out);
+// Sums (or averages, or lists) the rows (keys, dim) of each segment into out (outputs, dim), in
+// position order. The layout must have passed check().
+void pool_rows(const SegmentLayout& layout, Pooling pooling, size_t dim, const float* rows,
+               float* out);
 
-// The way back: adds the gradient of each output (outputs, dim) to the gradients of its keys (keys, dim), which start
-// at zero, in batch order: segment by segment, position by position.
-void scatter(const SegmentLayout& layout, Pooling pooling, size_t dim, std::span<const float> gradients,
-             std::span<float> out);
+// The way back: adds the gradient of each output (outputs, dim) to the gradients of its keys (keys,
+// dim), which start at zero, in batch order: segment by segment, position by position.
+void scatter(const SegmentLayout& layout, Pooling pooling, size_t dim,
+             std::span<const float> gradients, std::span<float> out);
 
 // Adds a number per segment (a sample's show or click) to each of its keys, in batch order.
-void scatter_counts(const SegmentLayout& layout, std::span<const float> per_segment, std::span<float> per_key);
+void scatter_counts(const SegmentLayout& layout, std::span<const float> per_segment,
+                    std::span<float> per_key);
 
-// The distinct keys of a batch in the order of their first appearance, and which of them each position is.
+// The distinct keys of a batch in the order of their first appearance, and which of them each
+// position is.
 class KeyMerger {
  public:
   void merge(std::span<const Key> keys);

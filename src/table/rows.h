@@ -1,7 +1,7 @@
 // The rows of a table: where the parts of a row lie, and the slabs of equal rows that hold them.
 //
-// A row is key (8 bytes), stamp (4), weights, optimizer state, statistics, together and unpadded but for alignment.
-// Uses: base. Threads: shard-local, as the table that owns them.
+// A row is key (8 bytes), stamp (4), weights, optimizer state, statistics, together and unpadded
+// but for alignment. Uses: base. Threads: shard-local, as the table that owns them.
 #pragma once
 
 #include <bit>
@@ -44,7 +44,7 @@ struct RowLayoutOptions {
   size_t dim = 0;
   DType storage = DType::kFloat32;
   size_t state_floats = 0;
-  bool click = false;      // show, click, delta score, unseen days
+  bool click = false;  // show, click, delta score, unseen days
   bool last_step = false;
   bool touches = false;
   bool second = false;
@@ -78,7 +78,8 @@ struct RowLayout {
   void write_statistics(std::byte* row, const RowStatistics& statistics) const;
 };
 
-// Rows of one size in chunks of huge pages. Numbers are given out densely; freed rows are used again first.
+// Rows of one size in chunks of huge pages. Numbers are given out densely; freed rows are used
+// again first.
 class RowSlabs {
  public:
   explicit RowSlabs(size_t stride);
@@ -93,7 +94,8 @@ class RowSlabs {
   size_t free_rows() const { return free_rows_; }
   size_t live_rows() const { return end_ - 1 - free_rows_; }
 
-  // Makes room for `rows` more. ResourceExhausted: no more numbers, or the system has no address space.
+  // Makes room for `rows` more. ResourceExhausted: no more numbers, or the system has no address
+  // space.
   Status reserve(size_t rows);
   // A zeroed row; reserve() first.
   RowNumber take();
@@ -101,8 +103,8 @@ class RowSlabs {
   void give(RowNumber row);
   // All free numbers below end(), ascending.
   std::vector<RowNumber> free_list() const;
-  // Forgets all rows from `end` on (nobody uses them) and gives their memory back; the free rows below `end` become
-  // exactly `free_rows`.
+  // Forgets all rows from `end` on (nobody uses them) and gives their memory back; the free rows
+  // below `end` become exactly `free_rows`.
   void trim(RowNumber end, const std::vector<RowNumber>& free_rows);
 
   size_t bytes() const;

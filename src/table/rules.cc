@@ -66,7 +66,8 @@ void step_rows(const StepRows& job) {
     if (job.scales != nullptr) step.scale = job.scales[r];
     if (settings.weight_decay != 0) {
       for (size_t i = 0; i < job.n; ++i) job.scratch[i] = step.g[i];
-      for_weights<1>(job.n, job.scratch, step.w, nullptr, step.g, Decayed{all(settings.weight_decay)});
+      for_weights<1>(job.n, job.scratch, step.w, nullptr, step.g,
+                     Decayed{all(settings.weight_decay)});
       step.g = job.scratch;
     }
     Rule::step(step);
@@ -91,9 +92,8 @@ namespace HWY_NAMESPACE {
 
 template <class Rule>
 RuleOps ops_of() {
-  return {Rule::kName,     Rule::kSparse,  Rule::kDense,    Rule::kDecoupledDecay,
-          Rule::kParams,   Rule::kHasRate, Rule::kVectors,  Rule::kScalars,
-          &Rule::initial,  &step_rows<Rule>};
+  return {Rule::kName,    Rule::kSparse,  Rule::kDense,   Rule::kDecoupledDecay, Rule::kParams,
+          Rule::kHasRate, Rule::kVectors, Rule::kScalars, &Rule::initial,        &step_rows<Rule>};
 }
 
 // The list. A new rule is a struct in a rule_*.inc file and a line here.

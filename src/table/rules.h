@@ -1,8 +1,9 @@
-// The list of optimizer rules: what each is called, what it keeps per row, and its step over a block of rows.
+// The list of optimizer rules: what each is called, what it keeps per row, and its step over a
+// block of rows.
 //
-// One rule_*.inc file per family holds the arithmetic, written once and compiled for every vector target; rules.cc
-// holds the list. The arithmetic is that of torch.optim, or of Paddle where the name says so.
-// Uses: base. Threads: any; everything here is immutable.
+// One rule_*.inc file per family holds the arithmetic, written once and compiled for every vector
+// target; rules.cc holds the list. The arithmetic is that of torch.optim, or of Paddle where the
+// name says so. Uses: base. Threads: any; everything here is immutable.
 #pragma once
 
 #include <cstddef>
@@ -15,11 +16,12 @@
 
 namespace starling {
 
-// Sum of all values a rule and its user may set, by name; what is not named takes the rule's default.
+// Sum of all values a rule and its user may set, by name; what is not named takes the rule's
+// default.
 //
-// Every rule also knows: weight_decay (added to the gradient as weight_decay * w; adamw decays the weight instead),
-// weight_min and weight_max (bounds of every weight after the step), clip_value and clip_norm (of the gradient of a
-// row, before anything else; 0 means none).
+// Every rule also knows: weight_decay (added to the gradient as weight_decay * w; adamw decays the
+// weight instead), weight_min and weight_max (bounds of every weight after the step), clip_value
+// and clip_norm (of the gradient of a row, before anything else; 0 means none).
 struct OptimizerOptions {
   std::string rule = "adagrad";
   std::map<std::string, double> values;
@@ -40,9 +42,9 @@ struct RuleSettings;
 // One rule as compiled for one vector target.
 struct RuleOps {
   const char* name;
-  bool sparse;  // may be the rule of a sparse table
-  bool dense;   // may be the rule of a dense table
-  bool decoupled_decay;  // takes weight_decay as a value of its own
+  bool sparse;                        // may be the rule of a sparse table
+  bool dense;                         // may be the rule of a dense table
+  bool decoupled_decay;               // takes weight_decay as a value of its own
   std::span<const RuleParam> params;  // the first is the learning rate, where the rule has one
   bool has_rate;
   size_t vectors;  // state: this many spans of n floats,
@@ -57,9 +59,9 @@ struct RuleOps {
 // A rule with its values, checked.
 struct RuleSettings {
   const RuleOps* ops = nullptr;
-  float value[kRuleParamsMax] = {};    // as the arithmetic sees them
-  double exact[kRuleParamsMax] = {};   // before rounding to float
-  float weight_decay = 0;  // of the gradient; 0 where the rule decays the weight itself
+  float value[kRuleParamsMax] = {};   // as the arithmetic sees them
+  double exact[kRuleParamsMax] = {};  // before rounding to float
+  float weight_decay = 0;             // of the gradient; 0 where the rule decays the weight itself
   bool bounded = false;
   float weight_min = 0;
   float weight_max = 0;
@@ -75,11 +77,11 @@ struct StepRows {
   float rate;  // the learning rate of this step
   size_t n;
   size_t rows;
-  float* const* weights;           // (rows) -> n
-  float* const* state;             // (rows) -> state_floats(n)
-  const float* const* gradients;   // (rows) -> n
-  const float* scales;             // (rows), or null for 1: the pushed show counts
-  float* scratch;                  // n
+  float* const* weights;          // (rows) -> n
+  float* const* state;            // (rows) -> state_floats(n)
+  const float* const* gradients;  // (rows) -> n
+  const float* scales;            // (rows), or null for 1: the pushed show counts
+  float* scratch;                 // n
 };
 
 // All rules for the vector target chosen at run time.
@@ -90,7 +92,9 @@ void start_state(const RuleSettings& settings, size_t n, float* state);
 
 enum class RuleUse { kSparse, kDense };
 
-// Finds the rule and checks its values. InvalidArgument names `what`, the unknown name or the value and its range.
-StatusOr<RuleSettings> make_rule(const OptimizerOptions& options, RuleUse use, std::string_view what);
+// Finds the rule and checks its values. InvalidArgument names `what`, the unknown name or the value
+// and its range.
+StatusOr<RuleSettings> make_rule(const OptimizerOptions& options, RuleUse use,
+                                 std::string_view what);
 
 }  // namespace starling

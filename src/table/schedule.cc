@@ -48,7 +48,8 @@ Status check_schedule(const ScheduleOptions& options, std::string_view what) {
   if (find_curve(options.kind) == nullptr) {
     return invalid_argument("{}: no schedule is called '{}'", what, options.kind);
   }
-  if (options.period_steps == 0) return invalid_argument("{}.period_steps is 0, it must be >= 1", what);
+  if (options.period_steps == 0)
+    return invalid_argument("{}.period_steps is 0, it must be >= 1", what);
   if (!(options.factor > 0 && options.factor <= 1)) {
     return invalid_argument("{}.factor is {}, it must lie in (0, 1]", what, options.factor);
   }

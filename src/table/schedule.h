@@ -12,8 +12,8 @@
 namespace starling {
 
 struct ScheduleOptions {
-  // constant; step: times `factor` every `period_steps`; exponential: times factor^(step / period_steps), smoothly;
-  // cosine: from 1 down to `floor` over `period_steps`, then `floor`.
+  // constant; step: times `factor` every `period_steps`; exponential: times factor^(step /
+  // period_steps), smoothly; cosine: from 1 down to `floor` over `period_steps`, then `floor`.
   std::string kind = "constant";
   uint64_t warmup_steps = 0;  // of any kind: the rate first rises linearly over this many steps
   uint64_t period_steps = 1;
@@ -24,7 +24,8 @@ struct ScheduleOptions {
 // InvalidArgument names `what`, the option and its range.
 Status check_schedule(const ScheduleOptions& options, std::string_view what);
 
-// What the base rate is multiplied with at `step`, counted from 0. The periods start after the warm-up.
+// What the base rate is multiplied with at `step`, counted from 0. The periods start after the
+// warm-up.
 double schedule_factor(const ScheduleOptions& options, uint64_t step);
 
 }  // namespace starling

@@ -1,4 +1,5 @@
-// A snapshot's books: which buckets are out, and copies of rows that changed before their bucket was.
+// A snapshot's books: which buckets are out, and copies of rows that changed before their bucket
+// was.
 //
 // Uses: base. Threads: shard-local, as the table that owns it.
 #pragma once
@@ -24,7 +25,8 @@ struct RowFilter {
 
 struct SnapshotOptions {
   RowFilter filter;
-  // When copies of rows reach this, the bucket of the next row that would be copied is handed out at once.
+  // When copies of rows reach this, the bucket of the next row that would be copied is handed out
+  // at once.
   size_t copy_bytes_max = size_t{64} << 20;
 };
 
@@ -57,7 +59,7 @@ struct Snapshot {
   std::vector<std::optional<std::vector<std::byte>>> admission =
       std::vector<std::optional<std::vector<std::byte>>>(kBuckets);
   size_t copy_bytes = 0;
-  uint32_t next = 0;  // no bucket before it is left
+  uint32_t next = 0;              // no bucket before it is left
   std::vector<RowNumber> erased;  // given back when the snapshot ends
 };
 

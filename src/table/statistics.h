@@ -40,15 +40,16 @@ inline double score_of(const StatisticsOptions& options, double show, double cli
 enum class SaveFilter { kAll, kDelta, kBase, kDaily };
 
 // Whether a save of this kind takes the row.
-inline bool save_takes(const StatisticsOptions& options, SaveFilter filter, const RowStatistics& row) {
+inline bool save_takes(const StatisticsOptions& options, SaveFilter filter,
+                       const RowStatistics& row) {
   if (filter == SaveFilter::kAll || filter == SaveFilter::kDaily) return true;
   const double delta = filter == SaveFilter::kBase ? 0 : options.delta_threshold;
   return score_of(options, row.show, row.click) >= options.base_threshold &&
          row.delta_score >= delta && row.unseen_days <= options.delta_keep_days;
 }
 
-// What publishing such a save changes in the row: delta and base set the delta score of rows they took to 0, daily
-// makes every row a day older.
+// What publishing such a save changes in the row: delta and base set the delta score of rows they
+// took to 0, daily makes every row a day older.
 inline void save_changes(const StatisticsOptions& options, SaveFilter filter, RowStatistics& row) {
   if (filter == SaveFilter::kAll) return;
   if (filter == SaveFilter::kDaily) {

@@ -41,8 +41,9 @@ StatusOr<std::unique_ptr<Table>> Table::make(const TableOptions& options) {
   table->clips_ = first.rule.clip_value != 0 || first.rule.clip_norm != 0;
   STARLING_ASSIGN_OR_RETURN(table->initializer_,
                             Initializer::make(options.initializer, dim, what + ": initializer"));
-  STARLING_ASSIGN_OR_RETURN(table->admission_, make_admission(options.admission, options.seed,
-                                                              table->stream_, what + ": admission"));
+  STARLING_ASSIGN_OR_RETURN(
+      table->admission_,
+      make_admission(options.admission, options.seed, table->stream_, what + ": admission"));
   RowLayoutOptions wanted{dim, storage_of(options), state_floats};
   wanted.click = options.statistics.enabled;
   wanted.last_step = options.statistics.enabled || options.eviction.idle_steps_max != 0 ||
@@ -77,7 +78,8 @@ TableCounts Table::counts() const {
 size_t Table::memory_bytes() const {
   size_t bytes = sizeof *this + slabs_->bytes() + index_->bytes() + admission_->bytes() +
                  deletions_.size() * sizeof(Deletion) + evicted_.bytes() + merger_.bytes() +
-                 victims_.capacity() * sizeof(VictimQueue) + missing_.capacity() * sizeof(uint32_t) +
+                 victims_.capacity() * sizeof(VictimQueue) +
+                 missing_.capacity() * sizeof(uint32_t) +
                  (scratch_.capacity() + pooled_rows_.capacity()) * sizeof(float);
   for (const VictimQueue& queue : victims_) bytes += queue.bytes();
   if (snapshot_ != nullptr) bytes += snapshot_->bytes();
@@ -105,7 +107,7 @@ RowNumber Table::find(Key key) const {
 }
 
 ProbeView Table::probe_view(size_t touched_bytes) const {
-  return {index_->buckets(), slabs_->chunk_table(), slabs_->shift(), slabs_->mask(),
+  return {index_->buckets(), slabs_->chunk_table(), slabs_->shift(),   slabs_->mask(),
           slabs_->stride(),  touched_bytes,         options_.placement};
 }
 
@@ -123,13 +125,17 @@ void Table::probe_hints(std::span<const Key> keys, const RowNumber* rows, size_t
   }
 }
 
-void Table::settle(std::span<const Key> keys, Probe* probes) const {
+bool Table::settle(std::span<const Key> keys, Probe* probes) const {
+  bool all_found = true;
   for (size_t i = 0; i < keys.size(); ++i) {
     Probe& probe = probes[i];
-    if (key_of(probe.data) == keys[i] && stamp_of(probe.data) != 0) [[likely]] continue;
+    if (key_of(probe.data) == keys[i] && stamp_of(probe.data) != 0) [[likely]]
+      continue;
     probe.row = index_->find(probe.bucket, probe.hash, keys[i]);
     probe.data = slabs_->at(probe.row);
+    all_found = all_found && probe.row != kNoRow;
   }
+  return all_found;
 }
 
 void Table::first_weights(Key key, bool with_rest, std::span<float> out) const {
@@ -162,17 +168,19 @@ void Table::write_weights(std::byte* row, std::span<const float> weights) const 
   }
 }
 
-void Table::read_block(const Key* keys, const Probe* probes, size_t n, float* out) const {
+void Table::read_block(std::span<const Key> keys, const Probe* probes, bool all_found,
+                       float* out) const {
+  const size_t n = keys.size();
   const size_t dim = layout_.dim;
   if (layout_.is_float32()) {
-    std::byte* rows[kBlock];
-    for (size_t i = 0; i < n; ++i) rows[i] = probes[i].data;
-    kernels_.copy_rows(rows, n, kWeightsOffset, dim, out);
+    kernels_.copy_rows(probes, n, kWeightsOffset, dim, out);
   } else {
     for (size_t i = 0; i < n; ++i) read_weights(probes[i].data, {out + i * dim, dim});
   }
+  if (all_found) [[likely]]
+    return;
   for (size_t i = 0; i < n; ++i) {
-    if (probes[i].row == kNoRow) [[unlikely]] missing_weights(keys[i], {out + i * dim, dim});
+    if (probes[i].row == kNoRow) missing_weights(keys[i], {out + i * dim, dim});
   }
 }
 
@@ -180,8 +188,8 @@ Status Table::locate(std::span<const Key> keys, RowHints& hints) const {
   STARLING_RETURN_IF_ERROR(check_keys(keys));
   hints.rows.resize(keys.size());
   hints.generation = generation_;
-  probe(keys, nullptr, kWeightsOffset, [&](size_t first, const Probe* probes, size_t n) {
-    for (size_t i = 0; i < n; ++i) hints.rows[first + i] = probes[i].row;
+  probe(keys, nullptr, kWeightsOffset, [&](size_t first, std::span<Probe> probes, bool) {
+    for (size_t i = 0; i < probes.size(); ++i) hints.rows[first + i] = probes[i].row;
   });
   return {};
 }
@@ -194,8 +202,9 @@ Status Table::gather(std::span<const Key> keys, const RowHints* hints, std::span
                             keys.size(), out.size());
   }
   const size_t touched = kWeightsOffset + layout_.weight_bytes;
-  probe(keys, hints, touched, [&](size_t first, const Probe* probes, size_t n) {
-    read_block(keys.data() + first, probes, n, out.data() + first * dim);
+  probe(keys, hints, touched, [&](size_t first, std::span<Probe> probes, bool all_found) {
+    read_block(keys.subspan(first, probes.size()), probes.data(), all_found,
+               out.data() + first * dim);
   });
   return {};
 }
@@ -243,7 +252,8 @@ void Table::begin_operation() {
 }
 
 void Table::restamp() {
-  // The stamps have run out: all rows count as touched just before this operation, and older ones are out of reach.
+  // The stamps have run out: all rows count as touched just before this operation, and older ones
+  // are out of reach.
   stamp_base_ = operation_ - 2;
   changes_floor_ = std::max(changes_floor_, operation_ - 1);
   for (RowNumber row = 1; row < slabs_->end(); ++row) {
@@ -276,8 +286,8 @@ RowNumber Table::create(Key key, uint64_t hash, uint32_t bucket) {
 
 void Table::forget(Key key) {
   if (deletions_.size() >= options_.deletions_max) {
-    changes_floor_ = std::max(changes_floor_,
-                              deletions_.empty() ? operation_ : deletions_.front().operation);
+    changes_floor_ =
+        std::max(changes_floor_, deletions_.empty() ? operation_ : deletions_.front().operation);
     if (!deletions_.empty()) deletions_.pop_front();
   }
   if (options_.deletions_max != 0) deletions_.push_back({operation_, key});
@@ -342,7 +352,8 @@ void Table::scan(RowCursor& cursor, size_t rows_max, const std::function<void(Ke
     std::partial_sort(found.begin(), found.begin() + static_cast<ptrdiff_t>(taken), found.end());
     for (size_t i = 0; i < taken; ++i) visit(found[i].second);
     rows_max -= taken;
-    // The mix is a bijection: no two keys share a hash, and the largest hash is the last of its bucket.
+    // The mix is a bijection: no two keys share a hash, and the largest hash is the last of its
+    // bucket.
     if (taken == found.size() || found[taken - 1].first == UINT64_MAX) {
       cursor = {cursor.bucket + 1, 0};
     } else if (taken > 0) {
@@ -362,7 +373,8 @@ Status Table::changed_since(uint64_t n, const std::function<void(Key)>& changed,
     if (stamp_of(data) != 0 && stamp_of(data) + stamp_base_ > n) changed(key_of(data));
   }
   std::vector<Key> gone;
-  for (auto entry = deletions_.rbegin(); entry != deletions_.rend() && entry->operation > n; ++entry) {
+  for (auto entry = deletions_.rbegin(); entry != deletions_.rend() && entry->operation > n;
+       ++entry) {
     if (find(entry->key) == kNoRow) gone.push_back(entry->key);
   }
   std::sort(gone.begin(), gone.end());

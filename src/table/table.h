@@ -1,8 +1,9 @@
 // A table maps a key to one row: the weights, then the optimizer's state, then statistics.
 //
-// Reads (locate, gather, pool, get, scan, export) change nothing. Every other call is one numbered operation. Batches
-// may be empty, in any order and have equal keys; any uint64 is a key (of a range table: any of its range).
-// Uses: base. Threads: shard-local. One shard thread owns a table; nobody else touches it.
+// Reads (locate, gather, pool, get, scan, export) change nothing. Every other call is one numbered
+// operation. Batches may be empty, in any order and have equal keys; any uint64 is a key (of a
+// range table: any of its range). Uses: base. Threads: shard-local. One shard thread owns a table;
+// nobody else touches it.
 #pragma once
 
 #include <array>
@@ -26,15 +27,15 @@
 
 namespace starling {
 
-// Where the rows of a list of keys were found. Used later with the same keys: each is compared with its row again, so
-// a stale hint costs a probe and never a wrong row.
+// Where the rows of a list of keys were found. Used later with the same keys: each is compared with
+// its row again, so a stale hint costs a probe and never a wrong row.
 struct RowHints {
   std::vector<RowNumber> rows;  // kNoRow: had no row
-  uint64_t generation = 0;      // of the table; unchanged means that keys without a row still have none
+  uint64_t generation = 0;  // of the table; unchanged means that keys without a row still have none
 };
 
-// Whether a batch may have equal keys. kUnique is a promise that saves merging them; where it is broken each of the
-// equal keys takes a step of its own.
+// Whether a batch may have equal keys. kUnique is a promise that saves merging them; where it is
+// broken each of the equal keys takes a step of its own.
 enum class KeySet { kAny, kUnique };
 
 // One push. Spans are a loan for the call; shows and clicks may be empty.
@@ -45,12 +46,12 @@ struct PushBatch {
   std::span<const float> clicks;     // (keys)
   uint64_t step = 0;                 // for schedules, last step and random draws; never goes back
   KeySet key_set = KeySet::kAny;
-  const RowHints* hints = nullptr;   // of `keys`, from locate() or resolve()
+  const RowHints* hints = nullptr;  // of `keys`, from locate() or resolve()
 };
 
 // What one operation did, in keys.
 struct OperationCounts {
-  uint64_t found = 0;      // had a row
+  uint64_t found = 0;  // had a row
   uint64_t created = 0;
   uint64_t dropped = 0;    // not admitted: counted, their gradient dropped
   uint64_t nonfinite = 0;  // left alone because of a NaN or infinite gradient
@@ -60,7 +61,7 @@ struct OperationCounts {
 struct TableCounts {
   OperationCounts total;  // of all operations
   uint64_t rows = 0;
-  uint64_t erased = 0;    // by erase, clear and drop_bucket
+  uint64_t erased = 0;  // by erase, clear and drop_bucket
   std::array<uint64_t, kEvictionReasons> evicted{};
 };
 
@@ -72,7 +73,8 @@ struct RowBatch {
   std::vector<uint8_t> found;  // (n); set() ignores it
 };
 
-// A place between two rows, valid whatever happens to the table: rows that are there all the time are seen once.
+// A place between two rows, valid whatever happens to the table: rows that are there all the time
+// are seen once.
 struct RowCursor {
   uint32_t bucket = 0;
   uint64_t hash = 0;  // the next row's mixed hash is at least this
@@ -90,28 +92,33 @@ class Table {
   size_t state_floats() const { return layout_.state_floats; }
   const RowLayout& layout() const { return layout_; }
   uint64_t rows() const { return live_rows_; }
-  uint64_t operation() const { return operation_; }    // the number of the newest operation
-  uint64_t generation() const { return generation_; }  // changes when a row is created, erased or moved
+  uint64_t operation() const { return operation_; }  // the number of the newest operation
+  uint64_t generation() const {
+    return generation_;
+  }  // changes when a row is created, erased or moved
   TableCounts counts() const;
   // All memory that the table holds, within 5 % of what the process uses for it.
   size_t memory_bytes() const;
   size_t index_bytes() const { return index_->bytes(); }  // of it, the index
 
-  // -- Reads. InvalidArgument: a key outside the range of a range table, or spans that do not fit the keys. --
+  // -- Reads. InvalidArgument: a key outside the range of a range table, or spans that do not fit
+  // the keys. --
   Status locate(std::span<const Key> keys, RowHints& hints) const;
-  // Copies the weights of `keys` to out (keys, dim). A missing key reads as its first value, one that is not admitted
-  // as the configured default.
+  // Copies the weights of `keys` to out (keys, dim). A missing key reads as its first value, one
+  // that is not admitted as the configured default.
   Status gather(std::span<const Key> keys, const RowHints* hints, std::span<float> out) const;
   // Gathers and pools into out (layout.outputs(pooling), dim).
   Status pool(std::span<const Key> keys, const RowHints* hints, const SegmentLayout& segments,
               Pooling pooling, std::span<float> out) const;
   Status get(std::span<const Key> keys, RowBatch& out) const;
 
-  // -- Operations. InvalidArgument as above or for a refused gradient; ResourceExhausted: no room for more rows.
+  // -- Operations. InvalidArgument as above or for a refused gradient; ResourceExhausted: no room
+  // for more rows.
   //    Nothing was changed then. --
-  // Counts, admits, creates and touches; with `hints`, says where the rows are; with `out`, gathers in the same pass.
-  // Gradients are ignored.
-  StatusOr<OperationCounts> resolve(const PushBatch& batch, RowHints* hints, std::span<float> out = {});
+  // Counts, admits, creates and touches; with `hints`, says where the rows are; with `out`, gathers
+  // in the same pass. Gradients are ignored.
+  StatusOr<OperationCounts> resolve(const PushBatch& batch, RowHints* hints,
+                                    std::span<float> out = {});
   // resolve, then one optimizer step per key, in one pass over the rows.
   StatusOr<OperationCounts> push(const PushBatch& batch);
   // One optimizer step per key that has a row; creates, counts and admits nothing.
@@ -129,10 +136,11 @@ class Table {
   size_t rows_in(BucketId bucket) const { return index_->rows_in(value(bucket)); }
   std::vector<Key> keys_in(BucketId bucket) const;  // ascending
 
-  // -- Buckets. The bytes are those of docs/format/table.md: rows ascending by key, then the admission state. --
+  // -- Buckets. The bytes are those of docs/format/table.md: rows ascending by key, then the
+  // admission state. --
   std::vector<std::byte> export_bucket(BucketId bucket, const RowFilter& filter = {}) const;
-  // Adds the rows (replacing equal keys) and replaces the admission state. DataLoss: not such bytes, or of other
-  // options; nothing was changed then.
+  // Adds the rows (replacing equal keys) and replaces the admission state. DataLoss: not such
+  // bytes, or of other options; nothing was changed then.
   Status import_bucket(std::span<const std::byte> image);
   void drop_bucket(BucketId bucket);
 
@@ -140,16 +148,17 @@ class Table {
   // `sink` gets every evicted row until it is replaced; null: the table's own bounded list.
   void set_eviction_sink(EvictionSink* sink) { sink_ = sink != nullptr ? sink : &evicted_; }
   const EvictedList& evicted() const { return evicted_; }
-  // Decays and evicts in the buckets [first, first + count). One call per bucket range keeps each short; compact()
-  // afterwards gives memory back. Returns how many rows went.
+  // Decays and evicts in the buckets [first, first + count). One call per bucket range keeps each
+  // short; compact() afterwards gives memory back. Returns how many rows went.
   uint64_t shrink(uint64_t step, uint32_t first = 0, uint32_t count = kBuckets);
-  // Moves up to `rows_max` rows into holes and gives the memory behind them back. Does nothing during a snapshot.
+  // Moves up to `rows_max` rows into holes and gives the memory behind them back. Does nothing
+  // during a snapshot.
   void compact(size_t rows_max = SIZE_MAX);
   // What publishing a save changes in the rows (save_changes).
   void finish_save(SaveFilter filter);
 
-  // -- Snapshot: every row as it is now, bucket by bucket, each bucket once, while operations go on. --
-  // FailedPrecondition: one is under way.
+  // -- Snapshot: every row as it is now, bucket by bucket, each bucket once, while operations go
+  // on. -- FailedPrecondition: one is under way.
   Status begin_snapshot(const SnapshotOptions& options, SnapshotSink& sink);
   // Hands out buckets until about `rows` rows are out. False when all buckets are.
   bool advance_snapshot(size_t rows);
@@ -158,9 +167,10 @@ class Table {
   bool in_snapshot() const { return snapshot_ != nullptr; }
 
   // -- Changes --
-  // Calls changed(key) for every row that a push, set or import touched after operation n, and deleted(key) for every
-  // key without a row that was deleted after it. Shrink's decay and finish_save() are operations to repeat, not
-  // touches. OutOfRange: the record does not reach back to n; take everything.
+  // Calls changed(key) for every row that a push, set or import touched after operation n, and
+  // deleted(key) for every key without a row that was deleted after it. Shrink's decay and
+  // finish_save() are operations to repeat, not touches. OutOfRange: the record does not reach back
+  // to n; take everything.
   Status changed_since(uint64_t n, const std::function<void(Key)>& changed,
                        const std::function<void(Key)>& deleted) const;
 
@@ -173,8 +183,8 @@ class Table {
   };
   struct Walk;  // one pass over a batch
   struct StepBlock;
-  // A batch goes through the index in blocks of this many keys; a block's tags are matched and its rows visited this
-  // many blocks after the step before (docs/design/table-index.md).
+  // A batch goes through the index in blocks of this many keys; a block's tags are matched and its
+  // rows visited this many blocks after the step before (docs/design/table-index.md).
   static constexpr size_t kBlock = 16;
   static constexpr size_t kMatchLag = 1;
   static constexpr size_t kVisitLag = 1;
@@ -188,16 +198,18 @@ class Table {
   RowNumber find(Key key) const;
   ProbeView probe_view(size_t touched_bytes) const;
   template <class Visit>
-  void probe(std::span<const Key> keys, const RowHints* hints, size_t touched_bytes, Visit&& visit) const;
+  void probe(std::span<const Key> keys, const RowHints* hints, size_t touched_bytes,
+             Visit&& visit) const;
   void probe_hints(std::span<const Key> keys, const RowNumber* rows, size_t touched_bytes,
                    Probe* probes) const;
   // Compares each probe's key with its row's; looks further where they differ.
-  void settle(std::span<const Key> keys, Probe* probes) const;
+  // True when all have one.
+  bool settle(std::span<const Key> keys, Probe* probes) const;
   void first_weights(Key key, bool with_rest, std::span<float> out) const;
   void missing_weights(Key key, std::span<float> out) const;
   void read_weights(const std::byte* row, std::span<float> out) const;
   void write_weights(std::byte* row, std::span<const float> weights) const;
-  void read_block(const Key* keys, const Probe* probes, size_t n, float* out) const;
+  void read_block(std::span<const Key> keys, const Probe* probes, bool all_found, float* out) const;
   void begin_operation();
   RowNumber create(Key key, uint64_t hash, uint32_t bucket);
   // Records the deletion, takes the row out of the index and discards it.
@@ -213,13 +225,20 @@ class Table {
   Status check_batch(const PushBatch& batch, bool with_gradients) const;
   StatusOr<OperationCounts> walk_any(const PushBatch& batch, Walk& walk);
   StatusOr<OperationCounts> walk(Walk& walk);
-  void walk_block(Walk& walk, size_t first, const Probe* probes, size_t n);
+  void walk_block(Walk& walk, size_t first, std::span<const Probe> probes, bool all_found);
   void walk_missing(Walk& walk);
   RowNumber admit(Walk& walk, size_t i, uint64_t hash, uint32_t bucket);
-  void touch(const Walk& walk, size_t i, uint32_t bucket, RowNumber row);
+  void touch(const Walk& walk, size_t i, uint32_t bucket, RowNumber row) {
+    std::byte* data = slabs_->at(row);
+    if (snapshot_ != nullptr) [[unlikely]]
+      preserve(bucket, row);
+    set_stamp(data, stamp());
+    if (layout_.statistics != layout_.payload_end) touch_statistics(walk, i, data);
+  }
+  void touch_statistics(const Walk& walk, size_t i, std::byte* row) const;
   void create_rest(std::byte* row) const;
-  void step_block(Walk& walk, const uint32_t* which, std::byte* const* rows, size_t n);
-  void step_part(const Part& part, float rate, const StepBlock& block);
+  void step_block(const Walk& walk, StepBlock& block);
+  void step_rest(float rate, const float* scales, StepBlock& block);
 
   // table_bucket.cc
   void append_row(const std::byte* row, std::vector<std::byte>& out) const;
@@ -278,6 +297,7 @@ class Table {
   // Scratch of one call.
   KeyMerger merger_;
   std::vector<uint32_t> missing_;
+  std::array<float*, kBlock> rest_weights_;
   std::vector<float> scratch_;  // (2 kBlock + 1, dim): gradients, weights, one gradient with decay
   mutable std::vector<float> pooled_rows_;
 };

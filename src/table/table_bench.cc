@@ -1,7 +1,8 @@
-// Measures a table against the limit (a bare loop over the same memory) and against hash maps, in one run.
+// Measures a table against the limit (a bare loop over the same memory) and against hash maps, in
+// one run.
 //
-// Prints one JSON object per line; bench/scenarios/table.py turns them into rows. Every pair of numbers is measured in
-// turn, round by round, and the medians are compared.
+// Prints one JSON object per line; bench/scenarios/table.py turns them into rows. Every pair of
+// numbers is measured in turn, round by round, and the medians are compared.
 #include <absl/container/flat_hash_map.h>
 #include <fmt/format.h>
 #include <sys/mman.h>
@@ -54,7 +55,8 @@ std::vector<uint32_t> draw_rows(std::string_view distribution, uint64_t rows, si
     for (uint32_t& row : drawn) row = static_cast<uint32_t>(rng.below(rows));
     return drawn;
   }
-  // Zipf(1.05) by inverting the continuous approximation of its distribution function; ranks are spread over rows.
+  // Zipf(1.05) by inverting the continuous approximation of its distribution function; ranks are
+  // spread over rows.
   constexpr double kExponent = 1.05;
   const double top = 1 - std::pow(static_cast<double>(rows), 1 - kExponent);
   for (uint32_t& row : drawn) {
@@ -95,8 +97,9 @@ void fill_table(Table& table, uint64_t rows) {
   }
 }
 
-// The limit: lines of an index at known places and rows at known addresses, of the same sizes and in the same kind of
-// memory as the table's, visited with a prefetch distance that the caller chooses.
+// The limit: lines of an index at known places and rows at known addresses, of the same sizes and
+// in the same kind of memory as the table's, visited with a prefetch distance that the caller
+// chooses.
 class BareLoop {
  public:
   BareLoop(uint64_t rows, const RowLayout& layout, size_t index_bytes)
@@ -140,7 +143,8 @@ class BareLoop {
     }
   }
 
-  // One multiplication and subtraction per float, and one of the state float: what must be read and written.
+  // One multiplication and subtraction per float, and one of the state float: what must be read and
+  // written.
   template <size_t kDim>
   void update(const Visit* visits, size_t distance, const float* gradients) {
     for (size_t i = 0; i < kBatch; ++i) {
@@ -181,10 +185,11 @@ struct Case {
   size_t rounds;
 };
 
-void print_pair(std::string_view work, const Case& c, size_t dim, std::string_view rival, double ours,
-                double theirs) {
+void print_pair(std::string_view work, const Case& c, size_t dim, std::string_view rival,
+                double ours, double theirs) {
   fmt::print(
-      "{{\"work\": \"{}\", \"rows\": {}, \"dim\": {}, \"keys\": \"{}\", \"unit\": \"M keys/s\", \"ours\": {:.3f}, "
+      "{{\"work\": \"{}\", \"rows\": {}, \"dim\": {}, \"keys\": \"{}\", \"unit\": \"M keys/s\", "
+      "\"ours\": {:.3f}, "
       "\"rival\": \"{}\", \"theirs\": {:.3f}}}\n",
       work, c.rows, dim, c.distribution, ours / 1e6, rival, theirs / 1e6);
   std::fflush(stdout);
@@ -218,12 +223,16 @@ void measure_limit(Table& table, const Case& c) {
        [&](size_t first) {
          if (!table.gather(std::span(keys).subspan(first, kBatch), nullptr, out).ok()) std::abort();
        },
-       [&](size_t first, size_t d) { bare.gather<kDim>(visits.data() + first, d, false, out.data()); }},
+       [&](size_t first, size_t d) {
+         bare.gather<kDim>(visits.data() + first, d, false, out.data());
+       }},
       {"resolve+gather",
        [&](size_t first) {
          if (!table.resolve(batch_at(first), nullptr, out).ok()) std::abort();
        },
-       [&](size_t first, size_t d) { bare.gather<kDim>(visits.data() + first, d, true, out.data()); }},
+       [&](size_t first, size_t d) {
+         bare.gather<kDim>(visits.data() + first, d, true, out.data());
+       }},
       {"resolve+apply",
        [&](size_t first) {
          if (!table.push(batch_at(first)).ok()) std::abort();
@@ -240,7 +249,8 @@ void measure_limit(Table& table, const Case& c) {
       ours.push_back(rate_of(c.batches, pair.ours));
       double best = 0;
       for (const size_t distance : kDistances) {
-        best = std::max(best, rate_of(c.batches, [&](size_t first) { pair.limit(first, distance); }));
+        best =
+            std::max(best, rate_of(c.batches, [&](size_t first) { pair.limit(first, distance); }));
       }
       limit.push_back(best);
     }
@@ -249,7 +259,8 @@ void measure_limit(Table& table, const Case& c) {
   if (bare.sum() == 1) fmt::print("\n");
 }
 
-// std::unordered_map of vectors, absl::flat_hash_map to pooled rows: the same gather and the same update.
+// std::unordered_map of vectors, absl::flat_hash_map to pooled rows: the same gather and the same
+// update.
 template <size_t kDim>
 void measure_rivals(Table& table, const Case& c) {
   const std::vector<uint32_t> drawn = draw_rows(c.distribution, c.rows, c.batches * kBatch);
@@ -297,10 +308,11 @@ void measure_rivals(Table& table, const Case& c) {
   }
 }
 
-void print_number(std::string_view work, uint64_t rows, size_t dim, std::string_view unit, double ours,
-                  std::string_view rival, double theirs) {
+void print_number(std::string_view work, uint64_t rows, size_t dim, std::string_view unit,
+                  double ours, std::string_view rival, double theirs) {
   fmt::print(
-      "{{\"work\": \"{}\", \"rows\": {}, \"dim\": {}, \"keys\": \"\", \"unit\": \"{}\", \"ours\": {:.4f}, "
+      "{{\"work\": \"{}\", \"rows\": {}, \"dim\": {}, \"keys\": \"\", \"unit\": \"{}\", \"ours\": "
+      "{:.4f}, "
       "\"rival\": \"{}\", \"theirs\": {:.4f}}}\n",
       work, rows, dim, unit, ours, rival, theirs);
   std::fflush(stdout);
@@ -326,7 +338,8 @@ void measure_growth(uint64_t rows) {
     cpu.push_back(cpu_seconds_now() - cpu_start);
   }
   const double total = seconds_now() - start;
-  print_number("insert new rows", rows, 16, "M rows/s", static_cast<double>(rows) / total / 1e6, "", 0);
+  print_number("insert new rows", rows, 16, "M rows/s", static_cast<double>(rows) / total / 1e6, "",
+               0);
   std::sort(wall.begin(), wall.end());
   std::sort(cpu.begin(), cpu.end());
   const size_t p999 = wall.size() * 999 / 1000;
@@ -367,12 +380,13 @@ void measure_scans(Table& table, uint64_t rows) {
   }
   table.end_snapshot();
   print_number("snapshot scan", rows, table.dim(), "GB/s",
-               static_cast<double>(sink.bytes) / (seconds_now() - start) / 1e9, "memcpy", copy / 1e9);
+               static_cast<double>(sink.bytes) / (seconds_now() - start) / 1e9, "memcpy",
+               copy / 1e9);
   start = seconds_now();
   table.shrink(1);
   const double scanned = static_cast<double>(rows * table.layout().stride);
-  print_number("shrink scan", rows, table.dim(), "GB/s", scanned / (seconds_now() - start) / 1e9, "memcpy",
-               copy / 1e9);
+  print_number("shrink scan", rows, table.dim(), "GB/s", scanned / (seconds_now() - start) / 1e9,
+               "memcpy", copy / 1e9);
 }
 
 template <size_t kDim>

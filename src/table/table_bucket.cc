@@ -1,4 +1,5 @@
-// Whole rows and whole buckets: set, export, import, drop. docs/format/table.md describes the bytes.
+// Whole rows and whole buckets: set, export, import, drop. docs/format/table.md describes the
+// bytes.
 #include <algorithm>
 #include <cstring>
 
@@ -27,7 +28,8 @@ uint8_t statistics_bits(const RowLayout& layout) {
                               (layout.touches != 0 ? 4 : 0) | (layout.second != 0 ? 8 : 0));
 }
 
-// Bytes of a row in an image: the key, the weights, the state, the statistics, without padding between.
+// Bytes of a row in an image: the key, the weights, the state, the statistics, without padding
+// between.
 size_t image_row_bytes(const RowLayout& layout) {
   return sizeof(uint64_t) + layout.weight_bytes + layout.state_floats * sizeof(float) +
          (layout.payload_end - layout.statistics);
@@ -171,9 +173,9 @@ Status Table::set(std::span<const Key> keys, const RowBatch& values) {
   const size_t state_floats = layout_.state_floats;
   if (values.weights.size() != n * dim || values.state.size() != n * state_floats ||
       values.statistics.size() != n) {
-    return invalid_argument("table '{}': set of {} keys with {} weights, {} state floats, {} statistics",
-                            options_.name, n, values.weights.size(), values.state.size(),
-                            values.statistics.size());
+    return invalid_argument(
+        "table '{}': set of {} keys with {} weights, {} state floats, {} statistics", options_.name,
+        n, values.weights.size(), values.state.size(), values.statistics.size());
   }
   STARLING_RETURN_IF_ERROR(slabs_->reserve(n));
   begin_operation();

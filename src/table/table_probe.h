@@ -1,5 +1,5 @@
-// The walk of a batch through the index, in blocks: while one block is worked on, the rows of the next and the index
-// lines of the one after are on their way from memory.
+// The walk of a batch through the index, in blocks: while one block is worked on, the rows of the
+// next and the index lines of the one after are on their way from memory.
 //
 // Uses: base. Threads: shard-local, as Table. For Table's own source files.
 #pragma once
@@ -11,8 +11,8 @@
 
 namespace starling {
 
-// Calls visit(first, probes, n) for blocks of keys in order; probes[i] is of keys[first + i], and its row is kNoRow
-// (data: row 0) where the key has none.
+// Calls visit(first, probes, all_found) for blocks of keys in order; probes[i] is of keys[first +
+// i], and its row is kNoRow (data: row 0) where the key has none.
 template <class Visit>
 void Table::probe(std::span<const Key> keys, const RowHints* hints, size_t touched_bytes,
                   Visit&& visit) const {
@@ -41,8 +41,8 @@ void Table::probe(std::span<const Key> keys, const RowHints* hints, size_t touch
       const size_t at = b - kMatchLag - kVisitLag;
       const auto block = keys_of(at);
       Probe* probes = ring[at % kProbeBlocks].data();
-      settle(block, probes);
-      visit(at * kBlock, probes, block.size());
+      const bool all_found = settle(block, probes);
+      visit(at * kBlock, std::span<Probe>(probes, block.size()), all_found);
     }
   }
 }

@@ -22,9 +22,16 @@ struct Table::Walk {
 
 // Rows of one block on their way through the rules.
 struct Table::StepBlock {
-  std::byte* const* rows;
-  size_t n;
+  void add(uint32_t position, std::byte* row) {
+    positions[n] = position;
+    rows[n++] = row;
+  }
+
+  size_t n = 0;
+  uint32_t positions[kBlock];  // in the batch
+  std::byte* rows[kBlock];
   float* weights[kBlock];  // in the row, or decoded
+  float* state[kBlock];
   const float* gradients[kBlock];
   float scales[kBlock];
 };
@@ -127,8 +134,8 @@ StatusOr<OperationCounts> Table::walk_any(const PushBatch& batch, Walk& walk) {
   return counts;
 }
 
-// First all keys that have a row, then the others in batch order: what the second pass evicts does not depend on how
-// the batch was cut into blocks or shards.
+// First all keys that have a row, then the others in batch order: what the second pass evicts does
+// not depend on how the batch was cut into blocks or shards.
 StatusOr<OperationCounts> Table::walk(Walk& walk) {
   const size_t n = walk.batch.keys.size();
   // Before anything changes: a creation must not fail half way.
@@ -143,7 +150,9 @@ StatusOr<OperationCounts> Table::walk(Walk& walk) {
                              ? layout_.payload_end
                              : kWeightsOffset + layout_.weight_bytes;
   probe(walk.batch.keys, walk.batch.hints, touched,
-        [&](size_t first, Probe* probes, size_t count) { walk_block(walk, first, probes, count); });
+        [&](size_t first, std::span<Probe> probes, bool all_found) {
+          walk_block(walk, first, probes, all_found);
+        });
   walk_missing(walk);
   counts_.total.found += walk.counts.found;
   counts_.total.created += walk.counts.created;
@@ -153,34 +162,33 @@ StatusOr<OperationCounts> Table::walk(Walk& walk) {
   return walk.counts;
 }
 
-void Table::walk_block(Walk& walk, size_t first, const Probe* probes, size_t n) {
+void Table::walk_block(Walk& walk, size_t first, std::span<const Probe> probes, bool all_found) {
+  const size_t n = probes.size();
+  const size_t dim = layout_.dim;
   uint8_t finite[kBlock];
-  std::fill_n(finite, n, uint8_t{1});
+  bool all_finite = true;
   if (walk.gradients != nullptr && !options_.refuse_nonfinite) {
-    kernels_.finite_rows(walk.gradients + first * layout_.dim, n, layout_.dim, finite);
+    all_finite = kernels_.finite_rows(walk.gradients + first * dim, n, dim, finite);
   }
-  uint32_t which[kBlock];
-  std::byte* rows[kBlock];
-  size_t found = 0;
+  StepBlock block;
   for (size_t i = 0; i < n; ++i) {
     const auto at = static_cast<uint32_t>(first + i);
-    if (finite[i] == 0) [[unlikely]] {
+    if (!all_finite && finite[i] == 0) [[unlikely]] {
       ++walk.counts.nonfinite;
-    } else if (probes[i].row == kNoRow) [[unlikely]] {
+    } else if (!all_found && probes[i].row == kNoRow) [[unlikely]] {
       missing_.push_back(at);
     } else {
       touch(walk, at, probes[i].bucket, probes[i].row);
-      which[found] = at;
-      rows[found++] = probes[i].data;
+      block.add(at, probes[i].data);
     }
   }
-  walk.counts.found += found;
-  if (walk.gradients != nullptr) step_block(walk, which, rows, found);
+  walk.counts.found += block.n;
+  if (walk.gradients != nullptr) step_block(walk, block);
   if (walk.hints != nullptr) {
     for (size_t i = 0; i < n; ++i) walk.hints[first + i] = probes[i].row;
   }
   if (walk.out != nullptr) {
-    read_block(walk.batch.keys.data() + first, probes, n, walk.out + first * layout_.dim);
+    read_block(walk.batch.keys.subspan(first, n), probes.data(), all_found, walk.out + first * dim);
   }
 }
 
@@ -214,7 +222,11 @@ void Table::walk_missing(Walk& walk) {
     touch(walk, i, bucket, row);
     std::byte* data = slabs_->at(row);
     offer_victim(bucket, data);
-    if (walk.gradients != nullptr) step_block(walk, &i, &data, 1);
+    if (walk.gradients != nullptr) {
+      StepBlock block;
+      block.add(i, data);
+      step_block(walk, block);
+    }
     if (walk.hints != nullptr) walk.hints[i] = row;
     if (walk.out != nullptr) read_weights(data, {walk.out + i * layout_.dim, layout_.dim});
   }
@@ -233,11 +245,7 @@ RowNumber Table::admit(Walk& walk, size_t i, uint64_t hash, uint32_t bucket) {
   return create(key, hash, bucket);
 }
 
-void Table::touch(const Walk& walk, size_t i, uint32_t bucket, RowNumber row) {
-  if (snapshot_ != nullptr) [[unlikely]] preserve(bucket, row);
-  std::byte* data = slabs_->at(row);
-  set_stamp(data, stamp());
-  if (layout_.statistics == layout_.payload_end) return;
+void Table::touch_statistics(const Walk& walk, size_t i, std::byte* data) const {
   RowStatistics statistics = layout_.read_statistics(data);
   if (!walk.batch.shows.empty()) {
     const double show = walk.batch.shows[i];
@@ -266,17 +274,18 @@ void Table::create_rest(std::byte* row) const {
   write_weights(row, weights);
 }
 
-// One optimizer step of the rows of batch positions `which`.
-void Table::step_block(Walk& walk, const uint32_t* which, std::byte* const* rows, size_t n) {
+// One optimizer step of each row of the block.
+void Table::step_block(const Walk& walk, StepBlock& block) {
   const size_t dim = layout_.dim;
   const bool scaled = !walk.batch.shows.empty();
-  StepBlock block;
-  block.rows = rows;
-  block.n = n;
-  for (size_t r = 0; r < n; ++r) {
-    block.gradients[r] = walk.gradients + which[r] * dim;
-    block.scales[r] = scaled && walk.batch.shows[which[r]] > 0 ? walk.batch.shows[which[r]] : 1;
-    block.weights[r] = layout_.weights_of(rows[r]);
+  for (size_t r = 0; r < block.n; ++r) {
+    block.gradients[r] = walk.gradients + block.positions[r] * dim;
+    block.weights[r] = layout_.weights_of(block.rows[r]);
+    block.state[r] = layout_.state_of(block.rows[r]);
+    if (scaled) {
+      const float show = walk.batch.shows[block.positions[r]];
+      block.scales[r] = show > 0 ? show : 1;
+    }
     if (clips_) {
       const RuleSettings& rule = parts_[0].rule;
       float* clipped = scratch_.data() + r * dim;
@@ -285,33 +294,37 @@ void Table::step_block(Walk& walk, const uint32_t* which, std::byte* const* rows
     }
     if (!layout_.is_float32()) {
       block.weights[r] = scratch_.data() + (kBlock + r) * dim;
-      read_weights(rows[r], {block.weights[r], dim});
+      read_weights(block.rows[r], {block.weights[r], dim});
     }
   }
-  for (size_t p = 0; p < parts_.size(); ++p) step_part(parts_[p], walk.rates[p], block);
+  const Part& part = parts_[0];
+  const float* scales = scaled ? block.scales : nullptr;
+  float* decay = scratch_.data() + 2 * kBlock * dim;
+  part.rule.ops->step({&part.rule, walk.rates[0], part.count, block.n, block.weights, block.state,
+                       block.gradients, scales, decay});
+  if (parts_.size() > 1) step_rest(walk.rates[1], scales, block);
   if (layout_.is_float32()) return;
-  for (size_t r = 0; r < n; ++r) {
+  for (size_t r = 0; r < block.n; ++r) {
     // Draws of (seed, table, key, step), so rounding is the same on any shard.
-    Rng rng(mix64(options_.seed) ^ walk.batch.step, ~stream_, value(key_of(rows[r])));
-    encode_half({block.weights[r], dim}, layout_.storage, rng, layout_.halves_of(rows[r]));
+    Rng rng(mix64(options_.seed) ^ walk.batch.step, ~stream_, value(key_of(block.rows[r])));
+    encode_half({block.weights[r], dim}, layout_.storage, rng, layout_.halves_of(block.rows[r]));
   }
 }
 
-void Table::step_part(const Part& part, float rate, const StepBlock& block) {
-  float* weights[kBlock];
-  float* state[kBlock];
-  const float* gradients[kBlock];
-  float scales[kBlock];
+// The second part of the rows that have one.
+void Table::step_rest(float rate, const float* scales, StepBlock& block) {
+  const Part& part = parts_[1];
   size_t n = 0;
   for (size_t r = 0; r < block.n; ++r) {
-    if (part.first != 0 && !layout_.read_statistics(block.rows[r]).second) continue;
-    weights[n] = block.weights[r] + part.first;
-    state[n] = layout_.state_of(block.rows[r]) + part.state;
-    gradients[n] = block.gradients[r] + part.first;
-    scales[n++] = block.scales[r];
+    if (!layout_.read_statistics(block.rows[r]).second) continue;
+    block.state[n] = block.state[r] + part.state;
+    block.gradients[n] = block.gradients[r] + part.first;
+    block.scales[n] = block.scales[r];
+    rest_weights_[n++] = block.weights[r] + part.first;
   }
   float* decay = scratch_.data() + 2 * kBlock * layout_.dim;
-  part.rule.ops->step({&part.rule, rate, part.count, n, weights, state, gradients, scales, decay});
+  part.rule.ops->step({&part.rule, rate, part.count, n, rest_weights_.data(), block.state,
+                       block.gradients, scales, decay});
 }
 
 }  // namespace starling

@@ -11,7 +11,10 @@ void Table::evict(uint32_t bucket, uint64_t hash, RowNumber row, EvictionReason 
   std::vector<float> weights(layout_.dim);
   read_weights(data, weights);
   const auto* state = reinterpret_cast<const float*>(data + layout_.state);
-  sink_->evicted({key_of(data), reason, weights, {state, layout_.state_floats},
+  sink_->evicted({key_of(data),
+                  reason,
+                  weights,
+                  {state, layout_.state_floats},
                   layout_.read_statistics(data)});
   ++counts_.evicted[static_cast<size_t>(reason)];
   remove(bucket, hash, row);
@@ -26,7 +29,8 @@ void Table::offer_victim(uint32_t bucket, const std::byte* row) {
   if (victims_.empty()) return;
   VictimQueue& queue = victims_[bucket];
   queue.offer({rank_of(row), key_of(row)});
-  // Entries that are out of date pile up where rows are set again and again; starting over is cheaper than them.
+  // Entries that are out of date pile up where rows are set again and again; starting over is
+  // cheaper than them.
   if (queue.size() > 2 * size_t{index_->rows_in(bucket)} + 64) queue.clear();
 }
 

@@ -1,6 +1,5 @@
 // Snapshots: rows are copied before they change, unless their bucket is already out.
 #include "table/snapshot.h"
-
 #include "table/table.h"
 
 namespace starling {
@@ -85,7 +84,8 @@ void Table::emit_bucket(uint32_t bucket) {
     __builtin_prefetch(slabs_->at(row));
     rows.push_back(slabs_->at(row));
   });
-  for (size_t at = 0; at < copies.size(); at += slabs_->stride()) rows.push_back(copies.data() + at);
+  for (size_t at = 0; at < copies.size(); at += slabs_->stride())
+    rows.push_back(copies.data() + at);
   snapshot.sink.bucket(BucketId{static_cast<uint16_t>(bucket)},
                        image_of(bucket, snapshot.options.filter, std::move(rows), admission));
   snapshot.copy_bytes -= copies.capacity();
