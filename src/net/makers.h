@@ -1,0 +1,15 @@
+// make_network() puts the makers together: a Network with every transport of this build.
+//
+// Uses: net and its makers. Threads: any.
+#pragma once
+
+#include <memory>
+
+#include "net/network.h"
+
+namespace starling {
+
+// `metrics` outlives the network.
+std::unique_ptr<Network> make_network(NetOptions options, Log log, Metrics& metrics);
+
+}  // namespace starling
