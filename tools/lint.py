@@ -6,7 +6,7 @@ usage: tools/lint.py [--build DIR] [--format] [--jobs N] [PATH...]
 PATHs (files or folders) narrow it down. --format rewrites the files with clang-format and does nothing else.
 A file that passed is not looked at again until something that it is made of changes: its preprocessed text, its flags,
 .clang-tidy or the tools. The record of that lies in build/lint-cache.
-DIR/tests.json gets the counts: one case per file and tool.
+DIR/tests.json gets the counts: one case when all is well, else a failure per complaint.
 """
 
 import argparse
@@ -143,14 +143,14 @@ def check_format(files):
 
 
 def lint(build, files, jobs):
-    """All complaints, the number of cases, and the number of them that were cached."""
+    """All complaints, the number of files that were compiled, and the number of them that were cached."""
     complaints = check_format(files)
     for complaint in complaints:
         print(complaint, flush=True)
     problem = configure(build)
     if problem:
         print(problem)
-        return complaints + [problem], len(files) + 1, 0
+        return complaints + [problem], 0, 0
     units = commands(build, files)
     linter = Linter(build, ROOT / "build" / "lint-cache")
     cached = 0
@@ -163,7 +163,7 @@ def lint(build, files, jobs):
             for complaint in found:
                 print(complaint, flush=True)
     forget_old(linter.cache)
-    return complaints, len(files) + len(units), cached
+    return complaints, len(units), cached
 
 
 def main(arguments):
@@ -178,11 +178,11 @@ def main(arguments):
         return run(["clang-format", "-i", *files]).returncode
     start = time.monotonic()
     build = given.build.resolve()
-    complaints, cases, cached = lint(build, files, given.jobs)
+    complaints, compiled, cached = lint(build, files, given.jobs)
     if build.is_dir():
-        counts = {"passed": cases - len(complaints), "failed": len(complaints), "skipped": 0}
+        counts = {"passed": 0 if complaints else 1, "failed": len(complaints), "skipped": 0}
         (build / "tests.json").write_text(json.dumps(counts) + "\n")
-    print(f"lint: {len(files)} files, {cases - len(files)} of them compiled ({cached} cached), "
+    print(f"lint: {len(files)} files, {compiled} of them compiled ({cached} cached), "
           f"{len(complaints)} complaints, {time.monotonic() - start:.0f} s")
     return 1 if complaints else 0
 

@@ -203,7 +203,8 @@ def check_includes(tree):
             if quoted and "/" not in name and tree.exists(str(pathlib.PurePosixPath(path).parent / name)):
                 yield Problem(path, number, "include", f"write \"{name}\" with its path from src/")
             if first in tree.rooms and "/" in name and quoted:
-                if not tree.exists(f"src/{name}"):
+                generated = name.endswith(".pb.h") and tree.exists(f"src/{name[:-len('.pb.h')]}.proto")
+                if not tree.exists(f"src/{name}") and not generated:
                     yield Problem(path, number, "include", f"\"{name}\" does not exist under src/")
                 elif room_of(path) and room_of(path) != first:
                     yield from check_door(tree, path, number, name)

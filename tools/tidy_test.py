@@ -115,6 +115,12 @@ class TidyTest(unittest.TestCase):
         self.expect(['src/base/inner.h:5: include: "base/thin.h" does not exist under src/'],
                     files={"src/base/inner.h": OPENING + '#include "base/thin.h"\n'})
 
+    def test_a_generated_header_exists_when_its_proto_does(self):
+        code = OPENING + '#include "base/record.pb.h"\n'
+        self.expect(['src/base/inner.h:5: include: "base/record.pb.h" does not exist under src/'],
+                    files={"src/base/inner.h": code})
+        self.expect([], files={"src/base/inner.h": code, "src/base/record.proto": ""})
+
     def test_an_include_is_written_from_src(self):
         self.expect(['src/base/inner.h:5: include: write "thing.h" with its path from src/'],
                     files={"src/base/inner.h": OPENING + '#include "thing.h"\n'})

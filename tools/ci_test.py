@@ -1,0 +1,88 @@
+"""Tests of .ci/run with made-up stages: the order, the total at the very end, and the end at the first failure."""
+
+import os
+import pathlib
+import shutil
+import subprocess
+import tempfile
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+COUNTS = '{{"passed": {0}, "failed": {1}, "skipped": {2}}}'
+
+
+class CiTest(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.root = pathlib.Path(folder.name)
+        for name in (".ci", "tools", "bin", "build/release", "build/asan", "build/tsan", "build/lint"):
+            (self.root / name).mkdir(parents=True)
+        shutil.copy(ROOT / ".ci" / "run", self.root / ".ci" / "run")
+        self.program("tools/setup.sh", 'echo "setup $*"')
+        (self.root / "tools/tidy.py").write_text("print('tidy')\n")
+        self.counts({"build/asan": (20, 0, 1), "build/tsan": (5, 0, 0)})
+        self.program("bin/cmake", 'echo "cmake $*"')
+        self.makefile(test=f"echo '{COUNTS.format(100, 0, 2)}' > build/release/tests.json")
+
+    def program(self, name, body):
+        path = self.root / name
+        path.write_text(f"#!/bin/sh\n{body}\n")
+        path.chmod(0o755)
+
+    def counts(self, of):
+        (self.root / "tools/test.py").write_text(
+            "import json, pathlib, sys\n"
+            f"passed, failed, skipped = {of!r}[sys.argv[1]]\n"
+            "print('test.py', *sys.argv[1:])\n"
+            "text = json.dumps({'passed': passed, 'failed': failed, 'skipped': skipped})\n"
+            "pathlib.Path(sys.argv[1], 'tests.json').write_text(text)\n"
+            "sys.exit(failed > 0)\n")
+
+    def makefile(self, build="true", test="true"):
+        lint = f"echo '{COUNTS.format(7, 0, 0)}' > build/lint/tests.json"
+        (self.root / "Makefile").write_text(f".PHONY: build test lint\nbuild:\n\t@{build}\ntest:\n\t@{test}\nlint:\n\t@{lint}\n")
+
+    def run_ci(self):
+        environment = dict(os.environ, PATH=f"{self.root / 'bin'}:{os.environ['PATH']}")
+        # make sets these for its children; the made-up make must not take them for its own.
+        for name in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS"):
+            environment.pop(name, None)
+        result = subprocess.run([self.root / ".ci" / "run"], env=environment, capture_output=True, text=True, check=False)
+        return result.returncode, result.stdout.splitlines()
+
+    def test_the_last_line_is_the_total_of_all_stages(self):
+        status, lines = self.run_ci()
+        self.assertEqual(status, 0, lines)
+        self.assertEqual(lines[-1], "132 passed, 0 failed, 3 skipped")
+        stages = [line for line in lines if line.startswith("== ")]
+        self.assertEqual(len(stages), 10, stages)
+        self.assertTrue(lines[-2].startswith("all: "))
+
+    def test_what_needs_java_is_installed(self):
+        self.assertIn("setup build lint hdfs", self.run_ci()[1])
+
+    def test_the_thread_sanitizer_runs_what_has_threads(self):
+        self.assertIn("test.py build/tsan --label threads", self.run_ci()[1])
+
+    def test_a_failed_test_ends_the_run_and_is_in_the_total(self):
+        self.counts({"build/asan": (18, 2, 1), "build/tsan": (5, 0, 0)})
+        status, lines = self.run_ci()
+        self.assertEqual(status, 1)
+        self.assertEqual(lines[-1], "118 passed, 2 failed, 3 skipped")
+        self.assertFalse([line for line in lines if "build/tsan" in line])
+
+    def test_a_build_that_fails_counts_as_one_failure(self):
+        self.makefile(build="false")
+        status, lines = self.run_ci()
+        self.assertEqual(status, 1)
+        self.assertEqual(lines[-1], "0 passed, 1 failed, 0 skipped")
+
+    def test_counts_of_an_earlier_run_do_not_count(self):
+        (self.root / "build/tsan/tests.json").write_text(COUNTS.format(1000, 0, 0))
+        self.makefile(build="false")
+        self.assertEqual(self.run_ci()[1][-1], "0 passed, 1 failed, 0 skipped")
+
+
+if __name__ == "__main__":
+    unittest.main()
