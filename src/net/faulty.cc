@@ -40,8 +40,7 @@ class FaultyChannel final : public Channel, public ChannelSink {
     const std::vector<CallId> inner = std::move(it->second.inner);
     calls_.erase(it);
     for (const CallId id : inner) {
-      outer_of_.erase(id);
-      inner_->cancel(id);
+      if (outer_of_.erase(id) > 0) inner_->cancel(id);
     }
   }
 

@@ -1,0 +1,237 @@
+#include "net/server.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "net/client.h"
+#include "net/inproc/transport.h"
+#include "net/intake.h"
+#include "net/net_testing.h"
+
+namespace starling {
+namespace {
+
+using net_testing::named;
+
+class Recorder : public ReplySink {
+ public:
+  void finish(const Status& status, Message message) override {
+    ++times;
+    last = status;
+    name = message.meta.name();
+  }
+  int times = 0;
+  Status last;
+  std::string name;
+};
+
+TEST(Reply, AnswersOnce) {
+  auto sink = std::make_shared<Recorder>();
+  {
+    Reply reply(sink);
+    reply.send(named("answer"));
+    EXPECT_FALSE(static_cast<bool>(reply));
+    reply.fail(internal_error("too late"));
+    reply.send(named("too late"));
+  }
+  EXPECT_EQ(sink->times, 1);
+  EXPECT_EQ(sink->name, "answer");
+}
+
+TEST(Reply, DroppedIsInternal) {
+  auto sink = std::make_shared<Recorder>();
+  { const Reply reply(sink); }
+  EXPECT_EQ(sink->times, 1);
+  EXPECT_EQ(sink->last.code(), StatusCode::kInternal);
+}
+
+TEST(Reply, AssigningOverItDropsIt) {
+  auto first = std::make_shared<Recorder>();
+  auto second = std::make_shared<Recorder>();
+  Reply reply(first);
+  reply = Reply(second);
+  EXPECT_EQ(first->last.code(), StatusCode::kInternal);
+  EXPECT_EQ(second->times, 0);
+  reply.send(Message());
+  EXPECT_TRUE(reply.cancelled()) << "nobody waits any more";
+}
+
+TEST(Reply, KnowsThatItsCallerGaveUp) {
+  auto sink = std::make_shared<Recorder>();
+  Reply reply(sink);
+  EXPECT_FALSE(reply.cancelled());
+  sink->cancelled = true;
+  EXPECT_TRUE(reply.cancelled());
+}
+
+// Limits, without any transport.
+class IntakeTest : public testing::Test {
+ protected:
+  IntakeTest() {
+    options_.server_bytes_max = 100'000;
+    options_.server_requests_max = 10;
+    ServerOptions server;
+    server.handlers = {LaneHandlers{}};
+    server.lanes = {lanes_.make()};
+    intake_ = std::make_shared<Intake>(options_, std::move(server), Log(), metrics_);
+  }
+  NetOptions options_;
+  Metrics metrics_;
+  ManualLanes lanes_;
+  std::shared_ptr<Intake> intake_;
+};
+
+TEST_F(IntakeTest, TicketsGiveBackWhatTheyTook) {
+  {
+    Ticket a = intake_->admit(60'000);
+    EXPECT_TRUE(a);
+    a.grow(5000);
+    EXPECT_EQ(intake_->bytes_in_flight(), 65'000u);
+    Ticket b = std::move(a);
+    EXPECT_EQ(intake_->in_flight(), 1u);
+    b = intake_->admit(1000);
+    EXPECT_EQ(intake_->bytes_in_flight(), 1000u);
+  }
+  EXPECT_EQ(intake_->bytes_in_flight(), 0u);
+  EXPECT_EQ(intake_->in_flight(), 0u);
+}
+
+TEST_F(IntakeTest, OverTheLimitsNothingIsAdmittedAndNothingLeaks) {
+  std::vector<Ticket> tickets;
+  while (Ticket ticket = intake_->admit(1000)) tickets.push_back(std::move(ticket));
+  EXPECT_EQ(tickets.size(), 10u);
+  EXPECT_EQ(intake_->over_limit().code(), StatusCode::kResourceExhausted);
+  tickets.clear();
+  Ticket large = intake_->admit(90'000);
+  EXPECT_TRUE(large);
+  EXPECT_FALSE(intake_->admit(20'000));
+  EXPECT_TRUE(intake_->admit(5000));
+  EXPECT_EQ(intake_->bytes_in_flight(), 90'000u);
+}
+
+TEST_F(IntakeTest, AnIdleServerTakesAMessageAboveItsLimit) {
+  EXPECT_TRUE(intake_->admit(200'000));
+  EXPECT_EQ(intake_->bytes_in_flight(), 0u);
+}
+
+TEST_F(IntakeTest, NearTheLimitTheGreedyAreTurnedAwayFirst) {
+  auto greedy = std::make_shared<Meter>();
+  auto modest = std::make_shared<Meter>();
+  const Ticket held = intake_->admit(80'000, greedy);
+  EXPECT_EQ(greedy->bytes, 80'000u);
+  EXPECT_FALSE(intake_->admit(1000, greedy));
+  EXPECT_TRUE(intake_->admit(1000, modest));
+  EXPECT_EQ(modest->bytes, 0u);
+  EXPECT_EQ(greedy->requests, 1u);
+}
+
+TEST_F(IntakeTest, WhatIsLentIsCountedApart) {
+  auto meter = std::make_shared<Meter>();
+  Ticket ticket = intake_->admit(1000, meter);
+  ticket.grow(9000);
+  EXPECT_TRUE(ticket.lend());
+  EXPECT_EQ(intake_->bytes_in_flight(), 0u);
+  EXPECT_EQ(meter->bytes, 0u);
+  EXPECT_EQ(meter->requests, 0u);
+  EXPECT_EQ(intake_->in_flight(), 1u) << "a stop still waits for it";
+  Ticket second = intake_->admit(20'000, meter);
+  EXPECT_FALSE(second.lend()) << "a quarter of 100,000 bytes at most";
+  EXPECT_EQ(meter->bytes, 20'000u);
+  ticket = Ticket();
+  EXPECT_TRUE(second.lend());
+  second = Ticket();
+  EXPECT_EQ(intake_->in_flight(), 0u);
+}
+
+TEST_F(IntakeTest, WhoWaitsForRoomIsToldOnce) {
+  int told = 0;
+  intake_->on_room([&told] { ++told; });
+  { const Ticket ticket = intake_->admit(1); }
+  EXPECT_EQ(told, 0) << "nobody waits";
+  Ticket a = intake_->admit(1);
+  Ticket b = intake_->admit(1);
+  intake_->wait_for_room();
+  a = Ticket();
+  b = Ticket();
+  EXPECT_EQ(told, 1);
+}
+
+TEST_F(IntakeTest, AStoppingServerRefusesBeforeItLooks) {
+  intake_->refuse_new();
+  auto sink = std::make_shared<Recorder>();
+  intake_->accept({.method = Method::kPeerCall}, Reply(sink));
+  EXPECT_EQ(sink->last.code(), StatusCode::kUnavailable);
+}
+
+TEST_F(IntakeTest, ARoleWithoutTheServiceNamesBoth) {
+  auto sink = std::make_shared<Recorder>();
+  intake_->accept({.method = Method::kPsPull}, Reply(sink));
+  EXPECT_EQ(sink->last.code(), StatusCode::kUnimplemented);
+  EXPECT_THAT(std::string(message_of(sink->last)),
+              testing::AllOf(testing::HasSubstr("Ps.Pull"), testing::HasSubstr("Peer")));
+}
+
+class Nothing : public Handler {
+  void handle(Request, Reply reply) override { reply.send(Message()); }
+};
+
+TEST(ServerStart, RefusesWhatMakesNoSense) {
+  Metrics metrics;
+  Network network(NetOptions(), Log(), metrics);
+  network.add(Protocol::kInproc, std::make_unique<InprocTransport>());
+  Nothing nothing;
+  LaneHandlers handlers{};
+  handlers[static_cast<size_t>(Service::kPeer)] = &nothing;
+  const Address address{.protocol = Protocol::kInproc, .host = "server"};
+  const auto code = [&](ServerOptions options) {
+    return Server::start(network, std::move(options)).status().code();
+  };
+  EXPECT_EQ(code({.listen = {address}}), StatusCode::kInvalidArgument);
+  EXPECT_EQ(code({.handlers = {handlers}}), StatusCode::kInvalidArgument);
+  ManualLanes lanes;
+  EXPECT_EQ(
+      code({.listen = {address}, .handlers = {handlers}, .lanes = {lanes.make(), lanes.make()}}),
+      StatusCode::kInvalidArgument);
+  EXPECT_EQ(code({.listen = {{.protocol = Protocol::kFast, .host = "127.0.0.1"}},
+                  .handlers = {handlers}}),
+            StatusCode::kUnimplemented);
+  EXPECT_EQ(code({.listen = {address}, .handlers = {handlers}}), StatusCode::kOk);
+  Network wrong({.pool_threads = 0}, Log(), metrics);
+  EXPECT_EQ(Server::start(wrong, {.listen = {address}, .handlers = {handlers}}).status().code(),
+            StatusCode::kInvalidArgument);
+}
+
+TEST(ServerStart, KnowsItsAddresses) {
+  Metrics metrics;
+  Network network(NetOptions(), Log(), metrics);
+  network.add(Protocol::kInproc, std::make_unique<InprocTransport>());
+  Nothing nothing;
+  LaneHandlers handlers{};
+  handlers[static_cast<size_t>(Service::kPeer)] = &nothing;
+  auto server = Server::start(
+      network, {.listen = {{.protocol = Protocol::kInproc, .host = "me"}}, .handlers = {handlers}});
+  ASSERT_TRUE(server.ok());
+  EXPECT_EQ((*server)->address(Protocol::kInproc)->host, "me");
+  EXPECT_EQ((*server)->address(Protocol::kGrpc).status().code(), StatusCode::kInvalidArgument);
+}
+
+// Every method of the Hub, each with its own overload.
+struct HubAnswers {
+  template <Method M>
+  void on(MethodTag<M> tag, Request, Reply reply) {
+    reply.send(named(std::string(tag.info().name)));
+  }
+};
+
+TEST(ServiceHandler, DispatchesToTheOverloadOfTheMethod) {
+  HubAnswers answers;
+  ServiceHandler<Service::kHub, HubAnswers> handler(answers);
+  for (const Method method : {Method::kHubStartSample, Method::kHubExchange}) {
+    auto sink = std::make_shared<Recorder>();
+    handler.handle({.method = method}, Reply(sink));
+    EXPECT_EQ(sink->name, info_of(method).name);
+  }
+}
+
+}  // namespace
+}  // namespace starling
