@@ -3,10 +3,12 @@
 // Uses: std. Threads: a value, as Buffer.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <initializer_list>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/buffer.h"

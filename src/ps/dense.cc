@@ -1,16 +1,11 @@
 #include "ps/dense.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "ps/prepared.h"
 
 namespace starling {
 namespace {
-
-bool all_finite(std::span<const float> values) {
-  return std::all_of(values.begin(), values.end(), [](float x) { return std::isfinite(x); });
-}
 
 StatusOr<std::span<const float>> values_at(const Message& request, uint32_t index,
                                            const std::string& what, uint64_t elements) {

@@ -3,6 +3,7 @@
 #include <xxhash.h>
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 
 namespace starling {
@@ -154,6 +155,10 @@ StatusOr<const Tensor*> matrix_at(const Message& message, uint32_t index, std::s
                             columns);
   }
   return tensor;
+}
+
+bool all_finite(std::span<const float> values) {
+  return std::all_of(values.begin(), values.end(), [](float x) { return std::isfinite(x); });
 }
 
 uint64_t content_hash(const Message& message) {

@@ -75,6 +75,8 @@ StatusOr<const Tensor*> tensor_at(const Message& message, uint32_t index, std::s
 // The same for a matrix with these extents.
 StatusOr<const Tensor*> matrix_at(const Message& message, uint32_t index, std::string_view what,
                                   size_t rows, size_t columns);
+// No NaN, no infinity.
+bool all_finite(std::span<const float> values);
 // XXH3-64 of the tensors and the option: what makes two requests the same.
 uint64_t content_hash(const Message& message);
 

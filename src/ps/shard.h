@@ -203,6 +203,9 @@ class Shard {
   // shard_push.cc
   void push_batch(Call& call);
   Refusal check_batch_push(const Message& request, const PreparedBatch* batch) const;
+  Refusal check_batch_part(const Message& request, const v1::BatchGradPart& part,
+                           const PreparedPart& prepared) const;
+  Refusal check_dense_push(const Message& request) const;
   void stage(Call& call, Rank rank, uint64_t clock);
   void apply_ready_steps();
   void apply_step(uint64_t clock, const std::vector<Rank>& ranks);

@@ -1,6 +1,5 @@
 // The second way, by key: pull, push of gradients, and setting rows, numbered per session.
 #include <algorithm>
-#include <cmath>
 
 #include "ps/reply.h"
 #include "ps/shard.h"
@@ -9,10 +8,6 @@ namespace starling {
 namespace {
 
 constexpr uint64_t kRangeKeysMax = uint64_t{1} << 26;
-
-bool all_finite(std::span<const float> values) {
-  return std::all_of(values.begin(), values.end(), [](float x) { return std::isfinite(x); });
-}
 
 StatusOr<std::span<const float>> numbers_at(const Message& request, bool given, uint32_t index,
                                             const std::string& what, size_t count) {
@@ -108,15 +103,7 @@ Shard::Refusal Shard::check_key_push(const Message& request, std::vector<KeyPush
     part.clicks = *clicks;
     parts.push_back(std::move(part));
   }
-  for (const v1::DenseGradPart& part : option.dense()) {
-    auto it = variables_.find(part.variable());
-    if (it == variables_.end()) return {not_found("no variable named {}", part.variable())};
-    if (const Status status = it->second->check_gradient(request, part); !status.ok()) {
-      const bool content = status.code() == StatusCode::kDataLoss;
-      return {content ? invalid_argument("{}", message_of(status)) : status,
-              content ? v1::REASON_CONTENT_REFUSED : v1::REASON_NONE};
-    }
-  }
+  if (Refusal refusal = check_dense_push(request); !refusal.status.ok()) return refusal;
   const bool creates =
       std::any_of(parts.begin(), parts.end(), [](const KeyPush& part) { return part.create; });
   if (creates && over_memory()) return memory_full();

@@ -1,6 +1,5 @@
 // Pushes by batch id: staged and applied in rank order when synchronous, at once otherwise.
 #include <algorithm>
-#include <cmath>
 
 #include "ps/shard.h"
 
@@ -10,10 +9,6 @@ namespace {
 BatchId batch_of(const v1::Header& header) {
   const v1::BatchId& id = header.has_group() ? header.group() : header.batch();
   return {.epoch = id.epoch(), .item = id.item(), .number = id.number()};
-}
-
-bool all_finite(std::span<const float> values) {
-  return std::all_of(values.begin(), values.end(), [](float x) { return std::isfinite(x); });
 }
 
 // The names of tables and variables that a push has a part of.
@@ -101,58 +96,24 @@ Shard::Refusal Shard::check_batch_push(const Message& request, const PreparedBat
   std::set<std::string> names;
   bool makes_rows = false;
   for (const v1::BatchGradPart& part : option.batch()) {
-    if (!names.insert(part.table()).second)
+    if (!names.insert(part.table()).second) {
       return {invalid_argument("table {} twice in one push", part.table())};
+    }
     if (const Status status = batches_.outcome(id, part.table()); !status.ok()) {
       return {status, v1::REASON_CONTENT_REFUSED};
     }
     if (batches_.is_applied(id, part.table())) continue;
-    auto it = tables_.find(part.table());
-    if (it == tables_.end()) return {not_found("no table named {}", part.table())};
-    const Table& table = *it->second;
+    if (!tables_.contains(part.table())) return {not_found("no table named {}", part.table())};
     const PreparedPart* prepared = batch == nullptr ? nullptr : batch->find(part.table());
     if (prepared == nullptr) {
       return {not_found("batch {}/{}/{} has no keys of {} here", id.epoch, id.item, id.number,
                         part.table()),
               v1::REASON_UNKNOWN_BATCH};
     }
-    const auto check = [&](uint32_t index, size_t rows, const std::string& what) -> Refusal {
-      const StatusOr<const Tensor*> tensor = matrix_at(request, index, what, rows, table.dim());
-      if (!tensor.ok()) return {tensor.status()};
-      if (table.options().refuse_nonfinite && !all_finite((*tensor)->values<float>())) {
-        return {invalid_argument("{}: the gradient has a NaN or infinity", what),
-                v1::REASON_CONTENT_REFUSED};
-      }
-      return {};
-    };
-    if (part.has_rows_tensor() != (prepared->row_keys > 0)) {
-      return {invalid_argument("{}: {} keys travelled as rows", part.table(), prepared->row_keys)};
-    }
-    if (part.has_rows_tensor()) {
-      Refusal refusal = check(part.rows_tensor(), prepared->row_keys, part.table() + ".rows");
-      if (!refusal.status.ok()) return refusal;
-    }
-    std::set<std::string> fields;
-    for (const v1::FieldGrad& grad : part.fields()) {
-      auto field =
-          std::find_if(prepared->fields.begin(), prepared->fields.end(),
-                       [&](const PreparedField& f) { return f.name == grad.field() && f.pooled; });
-      if (field == prepared->fields.end() || !fields.insert(grad.field()).second) {
-        return {invalid_argument("{}.{} is no pooled field of the batch, or twice", part.table(),
-                                 grad.field())};
-      }
-      Refusal refusal = check(grad.sums_tensor(), field->segments(),
-                              fmt::format("{}.{}", part.table(), grad.field()));
-      if (!refusal.status.ok()) return refusal;
-    }
-    const auto pooled = std::count_if(prepared->fields.begin(), prepared->fields.end(),
-                                      [](const PreparedField& f) { return f.pooled; });
-    if (static_cast<size_t>(pooled) != fields.size()) {
-      return {invalid_argument("{}: gradients of {} of {} pooled fields", part.table(),
-                               fields.size(), pooled)};
-    }
-    makes_rows |= std::find(prepared->hints.rows.begin(), prepared->hints.rows.end(), kNoRow) !=
-                  prepared->hints.rows.end();
+    Refusal refusal = check_batch_part(request, part, *prepared);
+    if (!refusal.status.ok()) return refusal;
+    const auto& rows = prepared->hints.rows;
+    makes_rows |= std::find(rows.begin(), rows.end(), kNoRow) != rows.end();
   }
   if (batch != nullptr) {
     Status status = check_per_sample(request, option.has_shows_tensor(), option.shows_tensor(),
@@ -167,15 +128,61 @@ Shard::Refusal Shard::check_batch_push(const Message& request, const PreparedBat
     if (const Status status = batches_.outcome(id, part.variable()); !status.ok()) {
       return {status, v1::REASON_CONTENT_REFUSED};
     }
+  }
+  if (Refusal refusal = check_dense_push(request); !refusal.status.ok()) return refusal;
+  if (makes_rows && over_memory()) return memory_full();
+  return {};
+}
+
+Shard::Refusal Shard::check_batch_part(const Message& request, const v1::BatchGradPart& part,
+                                       const PreparedPart& prepared) const {
+  const Table& table = *tables_.at(part.table());
+  const auto check = [&](uint32_t index, size_t rows, const std::string& what) -> Refusal {
+    const StatusOr<const Tensor*> tensor = matrix_at(request, index, what, rows, table.dim());
+    if (!tensor.ok()) return {tensor.status()};
+    if (table.options().refuse_nonfinite && !all_finite((*tensor)->values<float>())) {
+      return {invalid_argument("{}: the gradient has a NaN or infinity", what),
+              v1::REASON_CONTENT_REFUSED};
+    }
+    return {};
+  };
+  if (part.has_rows_tensor() != (prepared.row_keys > 0)) {
+    return {invalid_argument("{}: {} keys travelled as rows", part.table(), prepared.row_keys)};
+  }
+  if (part.has_rows_tensor()) {
+    Refusal refusal = check(part.rows_tensor(), prepared.row_keys, part.table() + ".rows");
+    if (!refusal.status.ok()) return refusal;
+  }
+  std::set<std::string> fields;
+  for (const v1::FieldGrad& grad : part.fields()) {
+    auto field =
+        std::find_if(prepared.fields.begin(), prepared.fields.end(),
+                     [&](const PreparedField& f) { return f.name == grad.field() && f.pooled; });
+    if (field == prepared.fields.end() || !fields.insert(grad.field()).second) {
+      return {invalid_argument("{}.{} is no pooled field of the batch, or twice", part.table(),
+                               grad.field())};
+    }
+    Refusal refusal = check(grad.sums_tensor(), field->segments(),
+                            fmt::format("{}.{}", part.table(), grad.field()));
+    if (!refusal.status.ok()) return refusal;
+  }
+  const auto pooled = std::count_if(prepared.fields.begin(), prepared.fields.end(),
+                                    [](const PreparedField& f) { return f.pooled; });
+  if (static_cast<size_t>(pooled) == fields.size()) return {};
+  return {invalid_argument("{}: gradients of {} of {} pooled fields", part.table(), fields.size(),
+                           pooled)};
+}
+
+Shard::Refusal Shard::check_dense_push(const Message& request) const {
+  for (const v1::DenseGradPart& part : request.meta.push_grad().dense()) {
     auto it = variables_.find(part.variable());
     if (it == variables_.end()) return {not_found("no variable named {}", part.variable())};
-    if (const Status status = it->second->check_gradient(request, part); !status.ok()) {
-      const bool content = status.code() == StatusCode::kDataLoss;
-      return {content ? invalid_argument("{}", message_of(status)) : status,
-              content ? v1::REASON_CONTENT_REFUSED : v1::REASON_NONE};
+    const Status status = it->second->check_gradient(request, part);
+    if (status.code() == StatusCode::kDataLoss) {
+      return {invalid_argument("{}", message_of(status)), v1::REASON_CONTENT_REFUSED};
     }
+    if (!status.ok()) return {status};
   }
-  if (makes_rows && over_memory()) return memory_full();
   return {};
 }
 

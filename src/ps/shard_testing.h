@@ -1,5 +1,7 @@
 // ShardBench holds one or more shards for tests: builds requests as a hub, a trainer or a client
-// would, and reads the answers. For tests only.
+// would, and reads the answers.
+//
+// Uses: ps, GoogleTest; for tests only. Threads: one.
 #pragma once
 
 #include <gtest/gtest.h>
