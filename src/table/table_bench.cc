@@ -5,8 +5,8 @@
 // numbers is measured in turn, round by round, and the medians are compared.
 #include <absl/container/flat_hash_map.h>
 #include <fmt/format.h>
-#include <sys/mman.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -401,15 +401,22 @@ void measure_lookups(uint64_t rows, size_t batches, size_t rounds, bool rivals) 
   if (kDim == 16) measure_scans(*table, rows);
 }
 
-void run(bool quick, bool huge) {
+bool has_memory(uint64_t bytes) {
+  return static_cast<uint64_t>(sysconf(_SC_AVPHYS_PAGES)) *
+             static_cast<uint64_t>(sysconf(_SC_PAGESIZE)) >
+         bytes;
+}
+
+void run(bool quick) {
   const size_t rounds = quick ? 3 : 5;
-  const size_t batches = quick ? 60 : 120;
+  const size_t batches = quick ? 96 : 128;
   measure_lookups<16>(10'000'000, batches, rounds, true);
   if (quick) return measure_growth(5'000'000);
   measure_lookups<8>(10'000'000, batches, rounds, false);
   measure_lookups<64>(10'000'000, batches / 2, rounds, false);
   measure_lookups<16>(1'000'000, batches, rounds, false);
-  if (huge) measure_lookups<16>(50'000'000, batches, rounds, false);
+  // The table and the bare loop's copy of it.
+  if (has_memory(uint64_t{12} << 30)) measure_lookups<16>(50'000'000, batches, rounds, false);
   {
     auto table = make_table(options_of(16, "adagrad"));
     fill_table(*table, 10'000'000);
@@ -422,12 +429,6 @@ void run(bool quick, bool huge) {
 }  // namespace starling
 
 int main(int argc, char** argv) {
-  bool quick = false;
-  bool huge = false;
-  for (int i = 1; i < argc; ++i) {
-    if (std::string_view(argv[i]) == "--quick") quick = true;
-    if (std::string_view(argv[i]) == "--huge") huge = true;
-  }
-  starling::run(quick, huge);
+  starling::run(argc > 1 && std::string_view(argv[1]) == "--quick");
   return 0;
 }

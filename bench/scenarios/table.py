@@ -1,0 +1,39 @@
+"""Tables in memory: lookups and updates against a bare loop over the same memory and against hash maps.
+
+table_bench measures every pair in turn, round by round, on one thread, and tells the medians. The bare loop visits one
+index line and one row at known addresses with the best of seven prefetch distances; it neither hashes nor compares.
+adagrad is rowwise_adagrad unless said otherwise; batches have 8192 keys.
+"""
+import json
+import subprocess
+
+from run_bench import row
+
+LIMIT_BARS = {"resolve+gather": 0.8, "resolve+apply": 0.8}
+RIVAL_BARS = {"std::unordered_map to vectors": 5.0, "absl::flat_hash_map to pooled rows": 1.8}
+LESS_IS_BETTER = ("bytes", "ms")
+
+
+def bar_of(entry):
+    if entry["rival"] == "bare loop":
+        return LIMIT_BARS.get(entry["work"])
+    if entry["keys"] == "uniform":
+        return RIVAL_BARS.get(entry["rival"])
+    return 1.0 if entry["unit"] in LESS_IS_BETTER and entry["rival"] else None
+
+
+def row_of(entry):
+    work = f"{entry['work']}, {entry['rows'] / 1e6:g} M rows, dim {entry['dim']}"
+    if entry["keys"]:
+        work += f", {entry['keys']}"
+    rival = entry["rival"] or None
+    return row(work, entry["unit"], entry["ours"], rival, entry["theirs"] if rival else None,
+               less_is_better=entry["unit"] in LESS_IS_BETTER, bar=bar_of(entry))
+
+
+def run(build, quick):
+    program = build / "src" / "table" / "table_bench"
+    result = subprocess.run([str(program), *(["--quick"] if quick else [])], capture_output=True, text=True, check=False)
+    if result.returncode != 0:
+        raise RuntimeError(f"{program.name}: {result.stderr.strip()}")
+    return [row_of(json.loads(line)) for line in result.stdout.splitlines()]
