@@ -203,32 +203,42 @@ size_t HttpDownload::accept(std::string_view bytes) {
     has_too_much_ = true;
     return 0;
   }
-  if (bytes.size() > buffer_.size() - end_) {
-    if (begin_ > 0) {
-      std::memmove(buffer_.data(), buffer_.data() + begin_, end_ - begin_);
-      end_ -= begin_;
-      begin_ = 0;
-    }
-    if (bytes.size() > buffer_.size() - end_) {
-      is_paused_ = true;
-      return CURL_WRITEFUNC_PAUSE;
-    }
+  const size_t direct = std::min(begin_ == end_ ? direct_.size() : 0, bytes.size());
+  const std::string_view rest = bytes.substr(direct);
+  if (rest.size() > buffer_.size() - (end_ - begin_)) {
+    is_paused_ = true;
+    return CURL_WRITEFUNC_PAUSE;
   }
-  std::memcpy(buffer_.data() + end_, bytes.data(), bytes.size());
-  end_ += bytes.size();
+  if (direct > 0) std::memcpy(direct_.data(), bytes.data(), direct);
+  direct_ = direct_.subspan(direct);
+  const size_t at = end_ % buffer_.size();
+  const size_t first = std::min(rest.size(), buffer_.size() - at);
+  std::memcpy(buffer_.data() + at, rest.data(), first);
+  std::memcpy(buffer_.data(), rest.data() + first, rest.size() - first);
+  end_ += rest.size();
   received_ += bytes.size();
   return bytes.size();
 }
 
 size_t HttpDownload::take(std::span<std::byte> into) {
   const size_t count = std::min(into.size(), end_ - begin_);
-  if (count > 0) std::memcpy(into.data(), buffer_.data() + begin_, count);
+  const size_t at = begin_ % buffer_.size();
+  const size_t first = std::min(count, buffer_.size() - at);
+  std::memcpy(into.data(), buffer_.data() + at, first);
+  std::memcpy(into.data() + first, buffer_.data(), count - first);
   begin_ += count;
-  if (begin_ == end_) begin_ = end_ = 0;
   if (is_paused_ && end_ - begin_ <= buffer_.size() / 2) {
     is_paused_ = false;
     curl_easy_pause(handle_.get(), CURLPAUSE_CONT);
   }
+  return count;
+}
+
+void HttpDownload::aim(std::span<std::byte> into) { direct_ = into; }
+
+size_t HttpDownload::hit(std::span<std::byte> into) {
+  const size_t count = into.size() - direct_.size();
+  direct_ = {};
   return count;
 }
 

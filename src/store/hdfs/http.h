@@ -101,7 +101,12 @@ class HttpDownload {
   HttpDownload& operator=(const HttpDownload&) = delete;
 
   void start(const std::string& url);
+  // Empties the buffer into `into`, from the front.
   size_t take(std::span<std::byte> into);
+  // While the buffer is empty, bytes that come go straight to `into`; hit() ends that and tells how
+  // many did.
+  void aim(std::span<std::byte> into);
+  size_t hit(std::span<std::byte> into);
 
   bool is_done() const { return is_done_; }
   // How many bytes have come, taken or not.
@@ -122,8 +127,10 @@ class HttpDownload {
   const std::span<std::byte> buffer_;
   const uint64_t bytes_wanted_;
   HttpMulti::Done done_;
-  size_t begin_ = 0;  // of what is in the buffer
+  // The buffer is a ring: bytes begin_ to end_ of the stream of those that went through it.
+  size_t begin_ = 0;
   size_t end_ = 0;
+  std::span<std::byte> direct_;
   uint64_t received_ = 0;
   bool is_paused_ = false;
   bool is_done_ = false;

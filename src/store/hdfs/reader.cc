@@ -13,6 +13,10 @@ constexpr uint64_t kStreamBytes = 4 << 20;
 constexpr uint64_t kPerformBytes = 256 << 10;
 constexpr Duration kInterruptCheck = seconds(1);
 
+bool is_parallel(const HdfsOptions& options, uint64_t bytes) {
+  return options.parallel_ranges > 1 && bytes >= options.parallel_bytes_min;
+}
+
 // A file that is being written, or whose writer's data node died, shows 0 bytes; only OPEN tells it
 // from an empty one.
 Status check_empty(NameNodes& nodes, std::string_view path, std::string_view url) {
@@ -60,10 +64,9 @@ HdfsReader::HdfsReader(std::shared_ptr<NameNodes> nodes, std::string path, std::
     : nodes_(std::move(nodes)),
       path_(std::move(path)),
       url_(std::move(url)),
-      slot_bytes_(range.bytes < nodes_->options().parallel_bytes_min
-                      ? std::max<uint64_t>(range.bytes, 1)
-                      : nodes_->options().range_bytes),
-      slots_max_(slot_bytes_ >= range.bytes ? 1 : nodes_->options().parallel_ranges),
+      slot_bytes_(is_parallel(nodes_->options(), range.bytes) ? nodes_->options().range_bytes
+                                                              : range.bytes),
+      slots_max_(slot_bytes_ < range.bytes ? nodes_->options().parallel_ranges : 1),
       memory_bytes_(static_cast<size_t>(slots_max_ > 1 ? slot_bytes_ : kStreamBytes)),
       next_(range.offset),
       end_(range.offset + range.bytes) {}
@@ -125,21 +128,28 @@ StatusOr<size_t> HdfsReader::read_some(std::span<std::byte> into) {
       multi_.perform();
     }
     Slot& first = slots_.front();
-    const size_t got = first.download->take(into);
-    first.taken += got;
-    moved_since_perform_ += got;
-    if (first.taken == first.bytes) {
-      free_memory_.push_back(std::move(first.memory));
-      slots_.pop_front();
-    }
-    if (got > 0) return got;
+    if (const size_t got = take_from_first(first.download->take(into)); got > 0) return got;
     // Nothing waits to be taken: the slot has ended early, or is slow.
     if (first.download->is_done()) {
       STARLING_RETURN_IF_ERROR(restart_first(false));
-    } else if (!wait_for_first()) {
-      STARLING_RETURN_IF_ERROR(restart_first(true));
+      continue;
     }
+    first.download->aim(into);
+    const bool has_moved = wait_for_first();
+    if (const size_t got = take_from_first(first.download->hit(into)); got > 0) return got;
+    if (!has_moved) STARLING_RETURN_IF_ERROR(restart_first(true));
   }
+}
+
+size_t HdfsReader::take_from_first(size_t got) {
+  Slot& first = slots_.front();
+  first.taken += got;
+  moved_since_perform_ += got;
+  if (first.taken == first.bytes) {
+    free_memory_.push_back(std::move(first.memory));
+    slots_.pop_front();
+  }
+  return got;
 }
 
 bool HdfsReader::wait_for_first() {

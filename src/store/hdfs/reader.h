@@ -41,6 +41,8 @@ class HdfsReader final : public Reader {
 
   void fill_window();
   void start(Slot& slot);
+  // Counts bytes that went out; a slot that has given all of its own makes room.
+  size_t take_from_first(size_t got);
   // Waits until the first slot has bytes or has ended. False when nothing moved for the stall time.
   bool wait_for_first();
   // Starts the first slot again after what went wrong with it, or says why not.

@@ -1,4 +1,4 @@
-// LocalReader reads a range of a local file and tells the kernel what it will want next.
+// LocalReader reads a range of a local file, front to back.
 //
 // Uses: base. Threads: one owner at a time.
 #pragma once
@@ -19,14 +19,12 @@ class LocalReader final : public Reader {
   const std::string& url() const override { return url_; }
 
  private:
-  LocalReader(std::string url, Descriptor file, ReadRange range, uint64_t file_bytes);
+  LocalReader(std::string url, Descriptor file, ReadRange range);
 
   const std::string url_;
   const Descriptor file_;
   uint64_t at_;
   uint64_t left_;
-  uint64_t asked_to_;  // the kernel was asked to fetch up to here
-  const uint64_t file_bytes_;
 };
 
 }  // namespace starling
