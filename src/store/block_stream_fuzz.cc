@@ -1,0 +1,32 @@
+// Any bytes as a block stream: an error or the bytes that were written, never more, never a crash.
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/check.h"
+#include "store/block_stream.h"
+#include "store/memory/file_system.h"
+#include "store/test_tools.h"
+
+std::vector<std::string> fuzz_seeds() {
+  std::vector<std::string> seeds;
+  for (const size_t bytes : {0, 1, 63, 64, 200, 1000}) {
+    starling::MemoryFileSystem fs;
+    auto writer =
+        starling::write_blocks(*fs.open_write("mem://x/f", starling::Existing::kReplace), 64);
+    (void)(*writer)->write(starling::bytes_of(starling::random_bytes(bytes, 1)));
+    (void)(*writer)->publish();
+    seeds.push_back(starling::contents(fs, "mem://x/f"));
+  }
+  return seeds;
+}
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  const std::string bytes(reinterpret_cast<const char*>(data), size);
+  const auto reader = starling::read_blocks(std::make_unique<starling::StringReader>(bytes, 100));
+  const auto text = starling::read_all(*reader, 1 << 20);
+  STARLING_CHECK(!text.ok() || text->size() < size, "a stream is larger than what it holds");
+  STARLING_CHECK(text.ok() || text.status().code() == starling::StatusCode::kDataLoss,
+                 "damage is DataLoss");
+  return 0;
+}
