@@ -6,9 +6,7 @@ std::vector<Kind> kinds() {
   return {
       {.name = "grpc++", .serve = serve_fast, .call = call_fast},
       {.name = "grpc++ tcp", .serve = serve_fast_tcp, .call = call_fast_tcp},
-#ifdef STARLING_HAS_GRPC
       {.name = "grpc", .serve = serve_grpc, .call = call_grpc},
-#endif
       {.name = "inproc", .call = call_inproc},
       {.name = "gRPC unary", .serve = serve_unary, .call = call_unary},
       {.name = "gRPC unary tuned", .tuned_malloc = true, .serve = serve_unary, .call = call_unary},

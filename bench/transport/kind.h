@@ -48,10 +48,8 @@ StatusOr<std::unique_ptr<Serving>> serve_fast_tcp();
 StatusOr<std::unique_ptr<Caller>> call_fast(const std::string& address);
 StatusOr<std::unique_ptr<Caller>> call_fast_tcp(const std::string& address);
 StatusOr<std::unique_ptr<Caller>> call_inproc(const std::string& address);
-#ifdef STARLING_HAS_GRPC
 StatusOr<std::unique_ptr<Serving>> serve_grpc();
 StatusOr<std::unique_ptr<Caller>> call_grpc(const std::string& address);
-#endif
 
 StatusOr<std::unique_ptr<Serving>> serve_unary();
 StatusOr<std::unique_ptr<Caller>> call_unary(const std::string& address);

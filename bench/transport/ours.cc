@@ -4,13 +4,9 @@
 #include <iostream>
 
 #include "net/client.h"
-#include "net/fast/transport.h"
-#include "net/inproc/transport.h"
+#include "net/makers.h"
 #include "net/server.h"
 #include "transport/kind.h"
-#ifdef STARLING_HAS_GRPC
-#include "net/grpc/transport.h"
-#endif
 
 namespace starling::bench {
 namespace {
@@ -70,15 +66,9 @@ Status check_answer(const Message& answer, const Load& load, uint64_t number) {
 }
 
 struct End {
-  explicit End(NetOptions options) : network(std::move(options), Log(), metrics) {
-    network.add(Protocol::kInproc, std::make_unique<InprocTransport>());
-    network.add(Protocol::kFast, std::make_unique<FastTransport>(network));
-#ifdef STARLING_HAS_GRPC
-    network.add(Protocol::kGrpc, std::make_unique<GrpcTransport>(network));
-#endif
-  }
+  explicit End(NetOptions options) : network(make_network(std::move(options), Log(), metrics)) {}
   Metrics metrics;
-  Network network;
+  std::unique_ptr<Network> network;
 };
 
 class OurServing final : public Serving {
@@ -88,12 +78,12 @@ class OurServing final : public Serving {
     LaneHandlers handlers{};
     handlers[static_cast<size_t>(Service::kPeer)] = &serving->answerer_;
     STARLING_ASSIGN_OR_RETURN(
-        serving->server_, Server::start(serving->end_.network,
+        serving->server_, Server::start(*serving->end_.network,
                                         {.listen = {std::move(listen)}, .handlers = {handlers}}));
     return serving;
   }
   std::string address() const override { return server_->addresses()[0].to_string(); }
-  Network& network() { return end_.network; }
+  Network& network() { return *end_.network; }
 
  private:
   explicit OurServing(NetOptions options) : end_(std::move(options)) {}
@@ -163,7 +153,7 @@ class OurCaller : public Caller {
 class RemoteCaller final : public Caller {
  public:
   RemoteCaller(NetOptions options, Address address)
-      : end_(std::move(options)), caller_(end_.network, std::move(address)) {}
+      : end_(std::move(options)), caller_(*end_.network, std::move(address)) {}
   Status burst(const Load& load, TimePoint until, std::vector<Duration>* times) override {
     return caller_.burst(load, until, times);
   }
@@ -206,14 +196,12 @@ StatusOr<std::unique_ptr<Caller>> call_fast(const std::string& address) {
 StatusOr<std::unique_ptr<Caller>> call_fast_tcp(const std::string& address) {
   return call_remote({.unix_sockets = false}, address);
 }
-#ifdef STARLING_HAS_GRPC
 StatusOr<std::unique_ptr<Serving>> serve_grpc() {
   return OurServing::start({}, {.protocol = Protocol::kGrpc, .host = "127.0.0.1"});
 }
 StatusOr<std::unique_ptr<Caller>> call_grpc(const std::string& address) {
   return call_remote({}, address);
 }
-#endif
 
 StatusOr<std::unique_ptr<Caller>> call_inproc(const std::string&) {
   const Address address{.protocol = Protocol::kInproc, .host = "bench"};
@@ -229,7 +217,7 @@ Status hold_connections(const std::string& address, int count) {
   ReadyMemory memory;
   std::vector<std::unique_ptr<Client>> clients;
   for (int i = 0; i < count; ++i) {
-    clients.push_back(std::make_unique<Client>(end.network));
+    clients.push_back(std::make_unique<Client>(*end.network));
     const auto number = static_cast<uint64_t>(i);
     const StatusOr<Message> answer = clients.back()->call_wait(
         {parsed, LaneId{0}}, Method::kPeerCall,
