@@ -5,7 +5,7 @@ JOBS ?= $(shell nproc)
 BUILD := build/$(PRESET)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build test tidy bench lint format clean
+.PHONY: help setup build test tidy bench fuzz lint format clean
 
 help:  ## print this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -28,6 +28,12 @@ tidy:  ## check the door plates, includes, lengths and paths (part of test)
 
 bench: build  ## run every benchmark scenario against its rivals
 	@python3 bench/run.py --all --build $(BUILD)
+
+fuzz:  ## clang's libFuzzer on every decoder, SECONDS each (60)
+ifeq ($(SETUP),yes)
+	@tools/setup.sh build lint
+endif
+	@tools/fuzz.sh $(SECONDS)
 
 lint:  ## clang's thread-safety analysis, clang-tidy and clang-format, as errors
 ifeq ($(SETUP),yes)

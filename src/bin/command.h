@@ -1,0 +1,27 @@
+// Command is one word of the `starling` program.
+//
+// Uses: base. Threads: the main thread.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+
+namespace starling {
+
+struct Command {
+  const char* name;
+  const char* summary;  // one line, for --help
+  // Takes the arguments behind the name; answers the exit status. An error is printed by main.
+  StatusOr<int> (*run)(std::vector<std::string> arguments);
+};
+
+// In the order in which --help shows them.
+std::span<const Command> commands();
+
+// One per file.
+StatusOr<int> run_config(std::vector<std::string> arguments);
+
+}  // namespace starling

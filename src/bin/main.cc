@@ -1,0 +1,48 @@
+// The `starling` command.
+#include <fmt/format.h>
+
+#include <array>
+#include <string_view>
+
+#include "bin/command.h"
+
+namespace starling {
+namespace {
+
+constexpr auto kCommands = std::to_array<Command>({
+    {"config", "show the options of a job and where each came from", run_config},
+});
+
+void print_help(std::FILE* to) {
+  fmt::print(to, "usage: starling COMMAND [ARGUMENT]...\n\n");
+  for (const Command& command : commands())
+    fmt::print(to, "  {:<12} {}\n", command.name, command.summary);
+  fmt::print(to, "\nstarling COMMAND --help says more.\n");
+}
+
+int run(std::vector<std::string> arguments) {
+  const std::string name = arguments.empty() ? "" : arguments.front();
+  if (name == "--help" || name == "-h" || name == "help") {
+    print_help(stdout);
+    return 0;
+  }
+  for (const Command& command : commands()) {
+    if (name != command.name) continue;
+    arguments.erase(arguments.begin());
+    const StatusOr<int> result = command.run(std::move(arguments));
+    if (result.ok()) return *result;
+    fmt::print(stderr, "starling {}: {}\n", name, message_of(result.status()));
+    return 1;
+  }
+  if (!name.empty()) fmt::print(stderr, "starling: unknown command '{}'\n", name);
+  print_help(stderr);
+  return 2;
+}
+
+}  // namespace
+
+std::span<const Command> commands() { return kCommands; }
+
+}  // namespace starling
+
+int main(int argc, char** argv) { return starling::run({argv + 1, argv + argc}); }
