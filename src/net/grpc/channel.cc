@@ -4,6 +4,7 @@
 #include <grpcpp/client_context.h>
 #include <grpcpp/create_channel.h>
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -17,6 +18,15 @@ namespace {
 
 // No server has it. A call of it that does not wait for a connection tells why there is none.
 constexpr char kProbePath[] = "/starling.v1.Net/Probe";
+
+// A server must give up before its caller does. It counts what is left from the arrival of a
+// request, and gRPC rounds it up to milliseconds, so it is told a little less.
+constexpr Duration kHeadStart = milliseconds(2);
+
+Deadline before(Deadline deadline, TimePoint now) {
+  if (deadline.is_never()) return deadline;
+  return Deadline(deadline.at() - std::min<Duration>(kHeadStart, deadline.left(now) / 10));
+}
 
 std::string uri_of(const Address& address) {
   in_addr v4;
@@ -111,11 +121,22 @@ class GrpcChannel::Call {
  private:
   void on_ended() {
     const std::shared_ptr<Call> self = std::move(self_);
-    handle_->post([handle = handle_, id = id_, result = result()]() mutable {
-      if (handle->channel != nullptr) handle->channel->finished(id, std::move(result));
-    });
+    // The caller's own timer is about to end a call whose time has passed, and knows what to say.
+    if (!expired()) {
+      handle_->post([handle = handle_, id = id_, result = result()]() mutable {
+        if (handle->channel != nullptr) handle->channel->finished(id, std::move(result));
+      });
+    }
     reply_.Clear();
     inside_ = Gate::Pass();
+  }
+
+  bool answered() const {
+    const auto& trailers = context_.GetServerTrailingMetadata();
+    return trailers.find(kAnsweredKey) != trailers.end();
+  }
+  bool expired() const {
+    return status_.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED && !answered();
   }
 
   StatusOr<Message> result() {
@@ -124,8 +145,7 @@ class GrpcChannel::Call {
       if (message.ok()) return message;
       return with_context(message.status(), name_);
     }
-    const auto& trailers = context_.GetServerTrailingMetadata();
-    if (trailers.find(kAnsweredKey) != trailers.end()) return from_grpc(status_);
+    if (answered()) return from_grpc(status_);
     const Status status = with_context(from_grpc(status_), name_);
     // gRPC's names for a stream that the other end has dropped.
     const bool dropped = status_.error_code() == grpc::StatusCode::CANCELLED ||
@@ -187,7 +207,8 @@ void GrpcChannel::start(CallId id, Method method, Message message, Deadline dead
                                              target_.to_string(), bytes, limit));
   }
   auto call = std::make_shared<Call>(*this, id, info.name);
-  call->context().set_deadline(to_grpc(deadline, lane_->clock().now()));
+  const TimePoint now = lane_->clock().now();
+  call->context().set_deadline(to_grpc(before(deadline, now), now));
   calls_.emplace(id, call);
   Call::start(call, stub_, std::string(info.path), body);
   watch_connection();
@@ -213,13 +234,7 @@ void GrpcChannel::finished(CallId id, StatusOr<Message> result) {
     last_error_ = message_of(result.status());
     return;
   }
-  if (calls_.erase(id) == 0) return;
-  if (result.status().code() == StatusCode::kDeadlineExceeded) {
-    if (const Status why = trouble(); !why.ok()) {
-      result = deadline_exceeded("{} ({})", message_of(result.status()), message_of(why));
-    }
-  }
-  sink_.finished(id, std::move(result));
+  if (calls_.erase(id) > 0) sink_.finished(id, std::move(result));
 }
 
 void GrpcChannel::fail_later(CallId id, Status status) {

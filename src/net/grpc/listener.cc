@@ -40,9 +40,12 @@ class GrpcListener::Sink final : public ReplySink {
  public:
   explicit Sink(Call* call) : call_(call) {}
   void finish(const Status& status, Message message) override;
+  // The server goes, whatever the handler does.
+  void cut();
 
  private:
   // Whoever takes it may, and must, end the call.
+  Call* take() { return call_.exchange(nullptr, std::memory_order_acq_rel); }
   std::atomic<Call*> call_;
 };
 
@@ -104,8 +107,9 @@ class GrpcListener::Call {
                               requested_.arm());
   }
 
-  // From any thread, once; the call may be gone when it returns.
+  // One of the two, from any thread, once; the call may be gone when it returns.
   void answer(const Status& status, const Message& message);
+  void refuse(const Status& status);
 
  private:
   void on_requested(bool ok);
@@ -118,7 +122,6 @@ class GrpcListener::Call {
   Status check_call();
   Status check_room();
   Status deliver();
-  void refuse(const Status& status);
   Deadline deadline_of(const v1::Header& header, TimePoint now) const;
 
   Core& core_;
@@ -137,9 +140,11 @@ class GrpcListener::Call {
 };
 
 void GrpcListener::Sink::finish(const Status& status, Message message) {
-  if (Call* call = call_.exchange(nullptr, std::memory_order_acq_rel)) {
-    call->answer(status, message);
-  }
+  if (Call* call = take()) call->answer(status, message);
+}
+
+void GrpcListener::Sink::cut() {
+  if (Call* call = take()) call->refuse(unavailable("server has stopped"));
 }
 
 void GrpcListener::Call::on_requested(bool ok) {
@@ -231,12 +236,15 @@ Status GrpcListener::Call::deliver() {
 }
 
 void GrpcListener::Call::refuse(const Status& status) {
-  context_.AddTrailingMetadata(kAnsweredKey, "1");
   stream_.Finish(to_grpc(status), finished_.arm());
 }
 
 void GrpcListener::Call::answer(const Status& status, const Message& message) {
-  if (!status.ok()) return refuse(status);
+  if (!status.ok()) {
+    // Unavailable is said of the server itself, so its name belongs to it.
+    if (status.code() != StatusCode::kUnavailable) context_.AddTrailingMetadata(kAnsweredKey, "1");
+    return refuse(status);
+  }
   const grpc::ByteBuffer body = to_body(message);
   const size_t bytes = body.Length();
   const size_t limit = core_.intake->options().message_bytes_max;
@@ -331,7 +339,7 @@ void GrpcListener::Core::close() {
   }
   acceptor_->stop();
   if (server_ == nullptr) return;
-  for (const auto& sink : open) sink->finish(unavailable("server has stopped"), Message());
+  for (const auto& sink : open) sink->cut();
   server_->Shutdown(std::chrono::system_clock::now() + kCloseTime);
   {
     // Every call has been cut by now, so its last tags are on their way.

@@ -22,7 +22,8 @@ namespace starling {
 inline constexpr char kTokenKey[] = "starling-token";
 // Who calls, as "role.node.incarnation" in decimal; clients that are not ours leave it out.
 inline constexpr char kIdentityKey[] = "starling-identity";
-// Trailing metadata of a failure that the server answered, as opposed to one of the connection.
+// Trailing metadata of a failure that a handler answered; all others are told with the name of the
+// server.
 inline constexpr char kAnsweredKey[] = "starling-answered";
 
 using CallMetadata = std::multimap<grpc::string_ref, grpc::string_ref>;

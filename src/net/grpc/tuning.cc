@@ -49,8 +49,11 @@ void tune_server(const NetOptions& options, grpc::ServerBuilder& builder) {
 grpc::ChannelArguments client_arguments(const NetOptions& options) {
   grpc::ChannelArguments arguments;
   tune_both(options, [&](const char* name, int value) { arguments.SetInt(name, value); });
-  // Only the caller knows what may be sent again.
-  arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
+  // Without a policy, which nobody sets, gRPC starts only those calls anew that never left this
+  // process or that the server has said it did not look at: a call made in the instant in which the
+  // connection breaks waits for the next one, as it must. What a server may have run is never sent
+  // twice.
+  arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 1);
   // Each lane has a connection of its own: nothing shared, no lane behind another's large message.
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, whole_ms(options.backoff_min));
