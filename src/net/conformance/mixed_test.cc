@@ -2,13 +2,14 @@
 
 #include "net/conformance/child.h"
 #include "net/conformance/suite.h"
+#include "net/makers.h"
 
 namespace starling::conformance {
 namespace {
 
 class Mixed : public testing::Test {
  protected:
-  Mixed() : network_(make_network_of_all(options_for(Maker()), metrics_)) {}
+  Mixed() : network_(make_network(options_for(Maker()), Log(), metrics_)) {}
 
   Metrics metrics_;
   std::unique_ptr<Network> network_;

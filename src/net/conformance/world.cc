@@ -10,6 +10,7 @@
 #include <fstream>
 
 #include "net/fast/transport.h"
+#include "net/grpc/transport.h"
 #include "net/inproc/transport.h"
 
 namespace starling::conformance {
@@ -18,6 +19,7 @@ namespace {
 std::unique_ptr<Transport> make_transport(const Maker& maker, Network& network) {
   std::unique_ptr<Transport> transport;
   if (maker.protocol == Protocol::kFast) transport = std::make_unique<FastTransport>(network);
+  if (maker.protocol == Protocol::kGrpc) transport = std::make_unique<GrpcTransport>(network);
   if (maker.protocol == Protocol::kInproc) transport = std::make_unique<InprocTransport>();
   if (!maker.faulty) return transport;
   return std::make_unique<FaultyTransport>(std::move(transport), maker.faults);
@@ -37,6 +39,7 @@ NetOptions options_for(const Maker& maker) {
 // grpc++ in all its ways: Unix socket with pulled replies, Unix socket alone, TCP of both kinds.
 std::vector<Maker> bare_makers() {
   return {{.name = "inproc", .protocol = Protocol::kInproc},
+          {.name = "grpc", .protocol = Protocol::kGrpc},
           {.name = "fast", .protocol = Protocol::kFast},
           {.name = "fast_unix",
            .protocol = Protocol::kFast,
@@ -127,14 +130,8 @@ std::unique_ptr<Network> make_network_of(const Maker& maker, NetOptions options,
   return network;
 }
 
-std::vector<Protocol> all_protocols() { return {Protocol::kInproc, Protocol::kFast}; }
-
-std::unique_ptr<Network> make_network_of_all(NetOptions options, Metrics& metrics) {
-  auto network = std::make_unique<Network>(std::move(options), Log(), metrics);
-  for (const Protocol protocol : all_protocols()) {
-    network->add(protocol, make_transport({.protocol = protocol}, *network));
-  }
-  return network;
+std::vector<Protocol> all_protocols() {
+  return {Protocol::kInproc, Protocol::kGrpc, Protocol::kFast};
 }
 
 Done Ends::take(uint64_t id) {

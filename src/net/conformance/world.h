@@ -55,8 +55,7 @@ std::vector<Maker> faulty_makers();
 // Makes the network with the maker's transport.
 std::unique_ptr<Network> make_network_of(const Maker& maker, NetOptions options, Metrics& metrics);
 
-// A network with all transports, and their protocols.
-std::unique_ptr<Network> make_network_of_all(NetOptions options, Metrics& metrics);
+// What make_network() brings.
 std::vector<Protocol> all_protocols();
 
 // Takes the ends of calls by id; a call that ends twice is counted.
