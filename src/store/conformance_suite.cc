@@ -277,7 +277,11 @@ TEST_P(StoreConformance, OnlyTheTemporariesOfTheFencedAreRemoved) {
   ASSERT_OK(abandoned);
   ASSERT_OK(living);
   ASSERT_OK((*living)->write(bytes_of("whole")));
-  EXPECT_EQ(fs().list_directory(at("d"))->size(), 2u);
+  // A data node makes its file a moment after it has taken the connection.
+  for (int i = 0; i < 1000 && fs().list_directory(at("d"))->size() < 2; ++i) {
+    std::this_thread::sleep_for(milliseconds(5));
+  }
+  ASSERT_EQ(fs().list_directory(at("d"))->size(), 2u);
   const auto removed =
       remove_abandoned(fs(), store_->root(), [&](Incarnation i) { return i == dead; });
   ASSERT_OK(removed);

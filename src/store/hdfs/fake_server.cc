@@ -27,6 +27,20 @@ int listen_anywhere(int* port) {
   return fd;
 }
 
+// The head and, of a chunked body, everything to its end.
+std::string receive_request(int connection) {
+  std::string request;
+  std::array<char, 4096> bytes{};
+  while (true) {
+    const bool has_head = request.find("\r\n\r\n") != std::string::npos;
+    const bool has_body = request.find("chunked") != std::string::npos;
+    if (has_head && (!has_body || request.ends_with("0\r\n\r\n"))) return request;
+    const ssize_t got = ::recv(connection, bytes.data(), bytes.size(), 0);
+    if (got <= 0) return request;
+    request.append(bytes.data(), static_cast<size_t>(got));
+  }
+}
+
 }  // namespace
 
 FakeServer::FakeServer(Handler handler) : handler_(std::move(handler)) {
@@ -61,13 +75,7 @@ void FakeServer::serve() {
     if (::poll(&ready, 1, 20) <= 0) continue;
     const int connection = ::accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC);
     if (connection < 0) continue;
-    std::string head;
-    std::array<char, 4096> bytes{};
-    while (head.find("\r\n\r\n") == std::string::npos) {
-      const ssize_t got = ::recv(connection, bytes.data(), bytes.size(), 0);
-      if (got <= 0) break;
-      head.append(bytes.data(), static_cast<size_t>(got));
-    }
+    const std::string head = receive_request(connection);
     {
       MutexLock lock(mutex_);
       requests_.push_back(head);

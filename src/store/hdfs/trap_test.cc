@@ -254,6 +254,31 @@ TEST_F(HdfsZKillTest, AWriteFailsWithItsDataNodeAndSucceedsAsAWhole) {
   EXPECT_EQ(contents(*fs_, url("/kill/write")), "new");
 }
 
+TEST_F(HdfsZKillTest, WithTwoReplicasOneDeathCostsAtMostTheUploadUnderWay) {
+  HdfsOptions options = cluster_->options();
+  options.replication = 2;
+  const auto fs = cluster_->connect(options);
+  const std::string data = random_bytes(12 << 20, 4);
+  for (const int node : {0, 1}) {
+    auto writer = fs->open_write(url("/kill/two"), Existing::kReplace);
+    ASSERT_OK(writer);
+    ASSERT_OK((*writer)->write(bytes_of(std::string_view(data).substr(0, 2 << 20))));
+    cluster_->control("kill-datanode", node);
+    Status status = (*writer)->write(bytes_of(std::string_view(data).substr(2 << 20)));
+    if (status.ok()) status = (*writer)->publish();
+    writer->reset();
+    // The other replica's node does no harm; the node that is written to fails the upload, and the
+    // next one succeeds.
+    if (!status.ok()) {
+      EXPECT_CODE(status, kUnavailable);
+      EXPECT_OK(write_file(*fs, url("/kill/two"), data));
+    }
+    EXPECT_TRUE(contents(*fs, url("/kill/two")) == data);
+    cluster_->control("start-datanode", node);
+    ASSERT_OK(fs->remove(url("/kill/two"), Recursive::kNo));
+  }
+}
+
 TEST_F(HdfsZKillTest, AFileLeftUnderConstructionIsNotReadAsEmpty) {
   // As another tool leaves it: its data node died during the upload, under the final name.
   const pid_t child = ::fork();
