@@ -1,6 +1,6 @@
 """Tables in memory: lookups and updates against a bare loop over the same memory and against hash maps.
 
-table_bench measures every pair in turn, round by round, on one thread, and tells the medians. The bare loop visits one
+table_bench measures every pair in turn, batch by batch, on one thread, and tells the medians. The bare loop visits one
 index line and one row at known addresses with the best of seven prefetch distances; it neither hashes nor compares.
 adagrad is rowwise_adagrad unless said otherwise; batches have 8192 keys.
 """

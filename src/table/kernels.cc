@@ -18,16 +18,23 @@ namespace HWY_NAMESPACE {
 
 constexpr size_t kLineBytes = 64;
 
+template <bool kByRange>
+HWY_INLINE void hash_key(const ProbeView& view, Key key, Probe& probe) {
+  const uint64_t hash = mixed_hash(key);
+  const uint32_t at = kByRange ? view.placement.bucket(key, hash) : bucket_bits(hash);
+  const IndexBucket& bucket = view.buckets[at];
+  const IndexGroup* group = bucket.groups + slot_bits(hash, bucket.group_count);
+  __builtin_prefetch(group);
+  probe.hash = hash;
+  probe.bucket = at;
+  probe.group = group;
+}
+
 void hash_keys(const ProbeView& view, const Key* keys, size_t n, Probe* probes) {
-  for (size_t i = 0; i < n; ++i) {
-    const uint64_t hash = mixed_hash(keys[i]);
-    const uint32_t at = view.placement.bucket(keys[i], hash);
-    const IndexBucket& bucket = view.buckets[at];
-    const IndexGroup* group = bucket.groups + slot_bits(hash, bucket.group_count);
-    __builtin_prefetch(group);
-    probes[i].hash = hash;
-    probes[i].bucket = at;
-    probes[i].group = group;
+  if (view.placement.by_range()) {
+    for (size_t i = 0; i < n; ++i) hash_key<true>(view, keys[i], probes[i]);
+  } else {
+    for (size_t i = 0; i < n; ++i) hash_key<false>(view, keys[i], probes[i]);
   }
 }
 
@@ -51,30 +58,77 @@ HWY_INLINE uint32_t fitting_tags(const IndexGroup& group, uint8_t tag) {
 }
 
 // Every line once; a row may start anywhere in a line.
-HWY_INLINE void prefetch_row(const std::byte* data, size_t bytes) {
-  const std::byte* end = data + bytes;
+HWY_INLINE void prefetch_row(const ProbeView& view, const std::byte* data) {
+  const std::byte* end = data + view.touched_bytes;
+  if (view.two_lines) [[likely]] {
+    __builtin_prefetch(data);
+    __builtin_prefetch(end - 1);
+    return;
+  }
   for (data -= reinterpret_cast<uintptr_t>(data) % kLineBytes; data < end; data += kLineBytes) {
     __builtin_prefetch(data);
   }
 }
 
-void match_tags(const ProbeView& view, Probe* probes, size_t n) {
-  for (size_t i = 0; i < n; ++i) {
-    const IndexGroup& group = *probes[i].group;
-    const uint32_t fits = fitting_tags(group, tag_bits(probes[i].hash)) & group.used;
-    // Without a fit the last slot is taken: the comparison of keys then says no, and no branch is
-    // needed here.
-    const int slot = std::countr_zero(fits | (1u << (kGroupSlots - 1)));
-    const RowNumber row = group.rows[slot];
-    std::byte* data = view.chunks[row >> view.shift] + (row & view.mask) * view.stride;
-    prefetch_row(data, view.touched_bytes);
-    if ((fits & (fits - 1)) != 0) [[unlikely]] {
-      // Another slot has the same tag: its row may be asked next.
-      const RowNumber other = group.rows[std::countr_zero(fits & (fits - 1))];
-      __builtin_prefetch(view.chunks[other >> view.shift] + (other & view.mask) * view.stride);
+HWY_INLINE void match_tag(const ProbeView& view, Probe& probe) {
+  const IndexGroup& group = *probe.group;
+  const uint32_t fits = fitting_tags(group, tag_bits(probe.hash)) & group.used;
+  // Without a fit the last slot is taken: the comparison of keys then says no, and no branch is
+  // needed here.
+  const int slot = std::countr_zero(fits | (1u << (kGroupSlots - 1)));
+  const RowNumber row = group.rows[slot];
+  std::byte* data = view.chunks[row >> view.shift] + (row & view.mask) * view.stride;
+  prefetch_row(view, data);
+  if ((fits & (fits - 1)) != 0) [[unlikely]] {
+    // Another slot has the same tag: its row may be asked next.
+    const RowNumber other = group.rows[std::countr_zero(fits & (fits - 1))];
+    __builtin_prefetch(view.chunks[other >> view.shift] + (other & view.mask) * view.stride);
+  }
+  probe.row = row;
+  probe.data = data;
+}
+
+HWY_INLINE uint32_t is_wrong(const Probe& probe, Key key) {
+  return static_cast<uint32_t>(key_of(probe.data) != key) |
+         static_cast<uint32_t>(stamp_of(probe.data) == 0);
+}
+
+// Index lines are asked for last: they are on their way while the caller works on the block that
+// was compared.
+uint32_t probe_block(const ProbeView& view, std::span<const Key> keys, size_t first, Probe* ring) {
+  uint32_t wrong = 0;
+  if (first + 3 * kProbeBlock <= keys.size()) {
+    Probe* hashed = ring + (first + 2 * kProbeBlock) % kProbeRing;
+    Probe* matched = ring + (first + kProbeBlock) % kProbeRing;
+    const Probe* compared = ring + first % kProbeRing;
+    const Key* key = keys.data() + first;
+    for (uint32_t i = 0; i < kProbeBlock; ++i) match_tag(view, matched[i]);
+    for (uint32_t i = 0; i < kProbeBlock; ++i) wrong |= is_wrong(compared[i], key[i]) << i;
+    hash_keys(view, key + 2 * kProbeBlock, kProbeBlock, hashed);
+    return wrong;
+  }
+  for (uint32_t i = 0; i < kProbeBlock && first + i < keys.size(); ++i) {
+    const size_t at = first + i;
+    if (at + 2 * kProbeBlock < keys.size()) {
+      hash_keys(view, &keys[at + 2 * kProbeBlock], 1, ring + (at + 2 * kProbeBlock) % kProbeRing);
     }
-    probes[i].row = row;
-    probes[i].data = data;
+    if (at + kProbeBlock < keys.size()) match_tag(view, ring[(at + kProbeBlock) % kProbeRing]);
+    wrong |= is_wrong(ring[at % kProbeRing], keys[at]) << i;
+  }
+  return wrong;
+}
+
+void start_probes(const ProbeView& view, std::span<const Key> keys, Probe* ring) {
+  const size_t hashed = keys.size() < 2 * kProbeBlock ? keys.size() : 2 * kProbeBlock;
+  const size_t matched = keys.size() < kProbeBlock ? keys.size() : kProbeBlock;
+  hash_keys(view, keys.data(), hashed, ring);
+  for (size_t i = 0; i < matched; ++i) match_tag(view, ring[i]);
+}
+
+void prefetch_rows(const ProbeView& view, const RowNumber* rows, size_t n) {
+  for (size_t i = 0; i < n; ++i) {
+    const RowNumber row = rows[i] < view.end ? rows[i] : kNoRow;
+    prefetch_row(view, view.chunks[row >> view.shift] + (row & view.mask) * view.stride);
   }
 }
 
@@ -198,8 +252,9 @@ void scatter(const SegmentLayout& layout, Pooling pooling, size_t dim, const flo
 }
 
 const Kernels& all_kernels() {
-  static constexpr Kernels kKernels = {hash_keys, match_tags, copy_rows, finite_rows, clip,
-                                       add,       square_sum, pool,      scatter};
+  static constexpr Kernels kKernels = {hash_keys,  start_probes, probe_block, prefetch_rows,
+                                       copy_rows,  finite_rows,  clip,        add,
+                                       square_sum, pool,         scatter};
   return kKernels;
 }
 

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "table/bucket_index.h"
 #include "table/hash.h"
@@ -20,7 +21,9 @@ struct ProbeView {
   uint32_t shift;
   uint32_t mask;
   size_t stride;
+  RowNumber end;         // of the rows
   size_t touched_bytes;  // of a row, from its start, that the caller will read or write
+  bool two_lines;        // these never span more than two cache lines
   Placement placement;
 };
 
@@ -33,11 +36,22 @@ struct Probe {
   std::byte* data;  // of `row`
 };
 
+// A batch goes through the index in blocks of this many keys (docs/design/table-index.md).
+inline constexpr size_t kProbeBlock = 16;
+inline constexpr size_t kProbeRing = 4 * kProbeBlock;
+
 struct Kernels {
   // Hashes n keys and asks for the cache line of each one's group.
   void (*hash_keys)(const ProbeView& view, const Key* keys, size_t n, Probe* probes);
-  // Compares tags and asks for the cache lines of each one's row.
-  void (*match_tags)(const ProbeView& view, Probe* probes, size_t n);
+  // Begins the walk of a batch: hashes its first two blocks and matches the tags of the first.
+  void (*start_probes)(const ProbeView& view, std::span<const Key> keys, Probe* ring);
+  // Hashes the block after next, matches the tags of the next and compares the keys of the block at
+  // `first` with their rows; bit i of the result: the row of probe i is not its key's. ring has
+  // kProbeRing probes, key k's at k mod that.
+  uint32_t (*probe_block)(const ProbeView& view, std::span<const Key> keys, size_t first,
+                          Probe* ring);
+  // Asks for the lines of n rows; a number past the end asks for row 0.
+  void (*prefetch_rows)(const ProbeView& view, const RowNumber* rows, size_t n);
   // Copies dim floats from the `offset` of each probe's row to out (n, dim).
   void (*copy_rows)(const Probe* probes, size_t n, size_t offset, size_t dim, float* out);
   // ok[i] = 1 where all of values (n, dim)'s row i is finite. True when all are.

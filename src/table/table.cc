@@ -107,31 +107,36 @@ RowNumber Table::find(Key key) const {
 }
 
 ProbeView Table::probe_view(size_t touched_bytes) const {
-  return {index_->buckets(), slabs_->chunk_table(), slabs_->shift(),   slabs_->mask(),
-          slabs_->stride(),  touched_bytes,         options_.placement};
+  // Rows start at multiples of the stride's largest power of two, so the furthest start in a line
+  // is known.
+  const size_t furthest =
+      64 - std::min<size_t>(64, size_t{1} << std::countr_zero(slabs_->stride()));
+  return {
+      index_->buckets(), slabs_->chunk_table(), slabs_->shift(), slabs_->mask(),
+      slabs_->stride(),  slabs_->end(),         touched_bytes,   furthest + touched_bytes <= 128,
+      options_.placement};
 }
 
-void Table::probe_hints(std::span<const Key> keys, const RowNumber* rows, size_t touched_bytes,
-                        Probe* probes) const {
+uint32_t Table::probe_hints(std::span<const Key> keys, const RowNumber* rows, Probe* probes) const {
+  uint32_t wrong = 0;
   for (size_t i = 0; i < keys.size(); ++i) {
-    const RowNumber row = slabs_->holds(rows[i]) ? rows[i] : kNoRow;
     Probe& probe = probes[i];
     probe.hash = mixed_hash(keys[i]);
     probe.bucket = bucket_of(keys[i], probe.hash);
-    probe.row = row;
-    probe.data = slabs_->at(row);
-    for (size_t at = 0; at < touched_bytes; at += 64) __builtin_prefetch(probe.data + at);
-    __builtin_prefetch(probe.data + touched_bytes - 1);
+    probe.row = slabs_->holds(rows[i]) ? rows[i] : kNoRow;
+    probe.data = slabs_->at(probe.row);
+    const bool right = key_of(probe.data) == keys[i] && stamp_of(probe.data) != 0;
+    wrong |= uint32_t{!right} << i;
   }
+  return wrong;
 }
 
-bool Table::settle(std::span<const Key> keys, Probe* probes) const {
+bool Table::settle(std::span<const Key> keys, uint32_t wrong, Probe* probes) const {
   bool all_found = true;
-  for (size_t i = 0; i < keys.size(); ++i) {
+  for (; wrong != 0; wrong &= wrong - 1) {
+    const int i = std::countr_zero(wrong);
     Probe& probe = probes[i];
-    if (key_of(probe.data) == keys[i] && stamp_of(probe.data) != 0) [[likely]]
-      continue;
-    probe.row = index_->find(probe.bucket, probe.hash, keys[i]);
+    probe.row = index_->find(probe.bucket, probe.hash, keys[static_cast<size_t>(i)]);
     probe.data = slabs_->at(probe.row);
     all_found = all_found && probe.row != kNoRow;
   }
@@ -239,8 +244,8 @@ Status Table::get(std::span<const Key> keys, RowBatch& out) const {
     const std::byte* data = slabs_->at(row);
     out.found[i] = 1;
     read_weights(data, weights);
-    std::memcpy(out.state.data() + i * layout_.state_floats, data + layout_.state,
-                layout_.state_floats * sizeof(float));
+    std::copy_n(reinterpret_cast<const float*>(data + layout_.state), layout_.state_floats,
+                out.state.begin() + static_cast<ptrdiff_t>(i * layout_.state_floats));
     out.statistics[i] = layout_.read_statistics(data);
   }
   return {};

@@ -183,12 +183,7 @@ class Table {
   };
   struct Walk;  // one pass over a batch
   struct StepBlock;
-  // A batch goes through the index in blocks of this many keys; a block's tags are matched and its
-  // rows visited this many blocks after the step before (docs/design/table-index.md).
-  static constexpr size_t kBlock = 16;
-  static constexpr size_t kMatchLag = 1;
-  static constexpr size_t kVisitLag = 1;
-  static constexpr size_t kProbeBlocks = kMatchLag + kVisitLag + 1;
+  static constexpr size_t kBlock = kProbeBlock;
 
   explicit Table(const TableOptions& options);
 
@@ -200,11 +195,11 @@ class Table {
   template <class Visit>
   void probe(std::span<const Key> keys, const RowHints* hints, size_t touched_bytes,
              Visit&& visit) const;
-  void probe_hints(std::span<const Key> keys, const RowNumber* rows, size_t touched_bytes,
-                   Probe* probes) const;
-  // Compares each probe's key with its row's; looks further where they differ.
-  // True when all have one.
-  bool settle(std::span<const Key> keys, Probe* probes) const;
+  // Probes for the rows that a caller remembers, and which of them are not their keys' (as
+  // probe_block).
+  uint32_t probe_hints(std::span<const Key> keys, const RowNumber* rows, Probe* probes) const;
+  // Looks for the keys of the probes in `wrong`. True when all have a row.
+  bool settle(std::span<const Key> keys, uint32_t wrong, Probe* probes) const;
   void first_weights(Key key, bool with_rest, std::span<float> out) const;
   void missing_weights(Key key, std::span<float> out) const;
   void read_weights(const std::byte* row, std::span<float> out) const;

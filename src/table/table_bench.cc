@@ -171,11 +171,25 @@ class BareLoop {
 constexpr size_t kDistances[] = {4, 8, 12, 16, 24, 32, 48};
 constexpr size_t kDistanceMax = 64;
 
-// Keys/s of `work(first)` over all batches.
-double rate_of(size_t batches, const std::function<void(size_t first)>& work) {
-  const double start = seconds_now();
-  for (size_t b = 0; b < batches; ++b) work(b * kBatch);
-  return static_cast<double>(batches * kBatch) / (seconds_now() - start);
+using BatchWork = std::function<void(size_t first)>;
+
+// Keys/s of each contestant. They take turns batch by batch, and each one's median batch counts, so
+// that neither noise nor a change of the clock favours one.
+std::vector<double> rates_of(size_t batches, size_t rounds,
+                             const std::vector<BatchWork>& contestants) {
+  std::vector<std::vector<double>> times(contestants.size());
+  for (size_t round = 0; round < rounds; ++round) {
+    for (size_t b = 0; b < batches; ++b) {
+      for (size_t c = 0; c < contestants.size(); ++c) {
+        const double start = seconds_now();
+        contestants[c](b * kBatch);
+        if (round > 0 || b > batches / 8) times[c].push_back(seconds_now() - start);
+      }
+    }
+  }
+  std::vector<double> rates;
+  for (const auto& list : times) rates.push_back(static_cast<double>(kBatch) / median(list));
+  return rates;
 }
 
 struct Case {
@@ -215,7 +229,7 @@ void measure_limit(Table& table, const Case& c) {
   };
   struct Pair {
     const char* work;
-    std::function<void(size_t)> ours;
+    BatchWork ours;
     std::function<void(size_t, size_t)> limit;  // first, distance
   };
   const Pair pairs[] = {
@@ -242,19 +256,14 @@ void measure_limit(Table& table, const Case& c) {
        }},
   };
   for (const Pair& pair : pairs) {
-    std::vector<double> ours;
-    std::vector<double> limit;
-    rate_of(c.batches / 4 + 1, pair.ours);
-    for (size_t round = 0; round < c.rounds; ++round) {
-      ours.push_back(rate_of(c.batches, pair.ours));
-      double best = 0;
-      for (const size_t distance : kDistances) {
-        best =
-            std::max(best, rate_of(c.batches, [&](size_t first) { pair.limit(first, distance); }));
-      }
-      limit.push_back(best);
-    }
-    print_pair(pair.work, c, kDim, "bare loop", median(ours), median(limit));
+    std::vector<BatchWork> tried;
+    for (const size_t d : kDistances)
+      tried.push_back([&pair, d](size_t first) { pair.limit(first, d); });
+    const std::vector<double> found = rates_of(c.batches, 1, tried);
+    const BatchWork& best =
+        tried[static_cast<size_t>(std::max_element(found.begin(), found.end()) - found.begin())];
+    const std::vector<double> rates = rates_of(c.batches, c.rounds, {pair.ours, best});
+    print_pair(pair.work, c, kDim, "bare loop", rates[0], rates[1]);
   }
   if (bare.sum() == 1) fmt::print("\n");
 }
@@ -270,14 +279,9 @@ void measure_rivals(Table& table, const Case& c) {
   const auto ours_work = [&](size_t first) {
     if (!table.gather(std::span(keys).subspan(first, kBatch), nullptr, out).ok()) std::abort();
   };
-  const auto compare = [&](std::string_view name, const std::function<void(size_t)>& theirs_work) {
-    std::vector<double> ours;
-    std::vector<double> theirs;
-    for (size_t round = 0; round < c.rounds; ++round) {
-      ours.push_back(rate_of(c.batches, ours_work));
-      theirs.push_back(rate_of(c.batches, theirs_work));
-    }
-    print_pair("lookup", c, kDim, name, median(ours), median(theirs));
+  const auto compare = [&](std::string_view name, const BatchWork& theirs_work) {
+    const std::vector<double> rates = rates_of(c.batches, c.rounds, {ours_work, theirs_work});
+    print_pair("lookup", c, kDim, name, rates[0], rates[1]);
   };
   {
     absl::flat_hash_map<uint64_t, float*> map;

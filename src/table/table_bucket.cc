@@ -182,8 +182,8 @@ Status Table::set(std::span<const Key> keys, const RowBatch& values) {
   for (size_t i = 0; i < n; ++i) {
     std::byte* row = row_to_set(keys[i]);
     write_weights(row, {values.weights.data() + i * dim, dim});
-    std::memcpy(row + layout_.state, values.state.data() + i * state_floats,
-                state_floats * sizeof(float));
+    std::copy_n(values.state.begin() + static_cast<ptrdiff_t>(i * state_floats), state_floats,
+                layout_.state_of(row));
     layout_.write_statistics(row, values.statistics[i]);
     offer_victim(bucket_of(keys[i], mixed_hash(keys[i])), row);
   }

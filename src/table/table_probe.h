@@ -17,33 +17,21 @@ template <class Visit>
 void Table::probe(std::span<const Key> keys, const RowHints* hints, size_t touched_bytes,
                   Visit&& visit) const {
   const ProbeView view = probe_view(touched_bytes);
-  std::array<std::array<Probe, kBlock>, kProbeBlocks> ring;
-  const size_t blocks = (keys.size() + kBlock - 1) / kBlock;
-  const auto keys_of = [&keys](size_t block) {
-    return keys.subspan(block * kBlock, std::min(kBlock, keys.size() - block * kBlock));
-  };
-  for (size_t b = 0; b < blocks + kMatchLag + kVisitLag; ++b) {
-    if (b < blocks && hints == nullptr) {
-      const auto block = keys_of(b);
-      kernels_.hash_keys(view, block.data(), block.size(), ring[b % kProbeBlocks].data());
+  std::array<Probe, kProbeRing> ring;
+  if (hints == nullptr) kernels_.start_probes(view, keys, ring.data());
+  for (size_t first = 0; first < keys.size(); first += kBlock) {
+    const auto block = keys.subspan(first, std::min(kBlock, keys.size() - first));
+    Probe* probes = ring.data() + first % kProbeRing;
+    uint32_t wrong = 0;
+    if (hints == nullptr) {
+      wrong = kernels_.probe_block(view, keys, first, ring.data());
+    } else {
+      const auto next = std::min(first + kBlock, keys.size());
+      kernels_.prefetch_rows(view, hints->rows.data() + next, std::min(kBlock, keys.size() - next));
+      wrong = probe_hints(block, hints->rows.data() + first, probes);
     }
-    if (b >= kMatchLag && b - kMatchLag < blocks) {
-      const size_t at = b - kMatchLag;
-      const auto block = keys_of(at);
-      Probe* probes = ring[at % kProbeBlocks].data();
-      if (hints == nullptr) {
-        kernels_.match_tags(view, probes, block.size());
-      } else {
-        probe_hints(block, hints->rows.data() + at * kBlock, touched_bytes, probes);
-      }
-    }
-    if (b >= kMatchLag + kVisitLag) {
-      const size_t at = b - kMatchLag - kVisitLag;
-      const auto block = keys_of(at);
-      Probe* probes = ring[at % kProbeBlocks].data();
-      const bool all_found = settle(block, probes);
-      visit(at * kBlock, std::span<Probe>(probes, block.size()), all_found);
-    }
+    const bool all_found = wrong == 0 || settle(block, wrong, probes);
+    visit(first, std::span<Probe>(probes, block.size()), all_found);
   }
 }
 
