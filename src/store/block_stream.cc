@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <utility>
 #include <vector>
 
 #define XXH_INLINE_ALL
@@ -41,9 +42,7 @@ uint64_t block_hash(uint64_t offset, uint32_t bytes, uint32_t kind,
 class BlockWriter final : public Writer {
  public:
   BlockWriter(std::unique_ptr<Writer> target, uint32_t block_bytes)
-      : target_(std::move(target)),
-        block_bytes_(block_bytes),
-        buffer_(kBlockHeadBytes + block_bytes) {}
+      : target_(std::move(target)), block_bytes_(block_bytes), buffer_(block_bytes) {}
 
   Status write_head() {
     std::array<std::byte, kHeadBytes> head{};
@@ -57,8 +56,13 @@ class BlockWriter final : public Writer {
   Status write(std::span<const std::byte> bytes) override {
     if (is_ended_) return failed_precondition("{}: write: already published", url());
     while (!bytes.empty()) {
+      if (filled_ == 0 && bytes.size() >= block_bytes_) {
+        STARLING_RETURN_IF_ERROR(write_block(kKindData, bytes.first(block_bytes_)));
+        bytes = bytes.subspan(block_bytes_);
+        continue;
+      }
       const size_t step = std::min(bytes.size(), block_bytes_ - filled_);
-      std::memcpy(buffer_.data() + kBlockHeadBytes + filled_, bytes.data(), step);
+      std::memcpy(buffer_.data() + filled_, bytes.data(), step);
       filled_ += step;
       bytes = bytes.subspan(step);
       if (filled_ == block_bytes_) STARLING_RETURN_IF_ERROR(flush(kKindData));
@@ -72,7 +76,7 @@ class BlockWriter final : public Writer {
     is_ended_ = true;
     // The end says how many bytes there were, so that it cannot be cut off and put on again
     // elsewhere.
-    put(buffer_.data() + kBlockHeadBytes, total_);
+    put(buffer_.data(), total_);
     filled_ = sizeof(total_);
     STARLING_RETURN_IF_ERROR(flush(kKindEnd));
     return target_->publish();
@@ -82,21 +86,25 @@ class BlockWriter final : public Writer {
 
  private:
   Status flush(uint32_t kind) {
-    const auto bytes = static_cast<uint32_t>(filled_);
-    const std::span<const std::byte> payload = std::span(buffer_).subspan(kBlockHeadBytes, filled_);
-    put(buffer_.data(), bytes);
-    put(buffer_.data() + 4, kind);
-    put(buffer_.data() + 8, block_hash(at_, bytes, kind, payload));
-    at_ += kBlockHeadBytes + filled_;
-    if (kind == kKindData) total_ += filled_;
-    const size_t whole = kBlockHeadBytes + filled_;
-    filled_ = 0;
-    return target_->write(std::span(buffer_).first(whole));
+    const std::span<const std::byte> payload = std::span(buffer_).first(std::exchange(filled_, 0));
+    return write_block(kind, payload);
+  }
+
+  Status write_block(uint32_t kind, std::span<const std::byte> payload) {
+    const auto bytes = static_cast<uint32_t>(payload.size());
+    std::array<std::byte, kBlockHeadBytes> head{};
+    put(head.data(), bytes);
+    put(head.data() + 4, kind);
+    put(head.data() + 8, block_hash(at_, bytes, kind, payload));
+    at_ += kBlockHeadBytes + bytes;
+    if (kind == kKindData) total_ += bytes;
+    STARLING_RETURN_IF_ERROR(target_->write(head));
+    return target_->write(payload);
   }
 
   const std::unique_ptr<Writer> target_;
   const size_t block_bytes_;
-  std::vector<std::byte> buffer_;  // a block with its head
+  std::vector<std::byte> buffer_;  // a block that is not full yet
   size_t filled_ = 0;
   uint64_t at_ = 0;     // offset of the next block in the file
   uint64_t total_ = 0;  // payload so far
@@ -110,9 +118,11 @@ class BlockReader final : public Reader {
   StatusOr<size_t> read(std::span<std::byte> into) override {
     STARLING_RETURN_IF_ERROR(failed_);
     if (into.empty()) return size_t{0};
-    while (begin_ == end_ && !is_at_end_) {
-      failed_ = next_block();
+    if (begin_ == end_ && !is_at_end_) {
+      size_t direct = 0;
+      failed_ = next_block(into, &direct);
       STARLING_RETURN_IF_ERROR(failed_);
+      if (direct > 0) return direct;
     }
     const size_t count = std::min(into.size(), end_ - begin_);
     if (count > 0) std::memcpy(into.data(), block_.data() + begin_, count);
@@ -143,7 +153,9 @@ class BlockReader final : public Reader {
     return absl::OkStatus();
   }
 
-  Status next_block() {
+  // A block that fits goes straight into `into`, and `direct` says how long it is; else it waits in
+  // block_.
+  Status next_block(std::span<std::byte> into, size_t* direct) {
     if (at_ == 0) STARLING_RETURN_IF_ERROR(read_head());
     std::array<std::byte, kBlockHeadBytes> head{};
     STARLING_ASSIGN_OR_RETURN(size_t got, read_full(*source_, head));
@@ -152,14 +164,16 @@ class BlockReader final : public Reader {
     const auto kind = get<uint32_t>(head.data() + 4);
     if (bytes == 0 || bytes > block_bytes_max_) return damaged("its length is out of range");
     if (kind != kKindData && kind != kKindEnd) return damaged("its kind is unknown");
-    const std::span<std::byte> payload = std::span(block_).first(bytes);
+    const bool fits = into.size() >= bytes && kind == kKindData;
+    const std::span<std::byte> payload = fits ? into.first(bytes) : std::span(block_).first(bytes);
     STARLING_ASSIGN_OR_RETURN(got, read_full(*source_, payload));
     if (got < bytes) return damaged("the file is cut short");
     if (get<uint64_t>(head.data() + 8) != block_hash(at_, bytes, kind, payload))
       return damaged("its checksum is wrong");
     if (kind == kKindEnd) return read_end(payload);
     begin_ = 0;
-    end_ = bytes;
+    end_ = fits ? 0 : bytes;
+    *direct = fits ? bytes : 0;
     total_ += bytes;
     at_ += kBlockHeadBytes + bytes;
     return absl::OkStatus();

@@ -40,6 +40,30 @@ TEST(BlockStream, WhatIsWrittenComesBack) {
   EXPECT_TRUE(*unpacked(packed(large, kBlockBytesDefault)) == large);
 }
 
+TEST(BlockStream, ReadsAndWritesOfAnySizeGiveTheSame) {
+  const std::string text = random_bytes(1000, 3);
+  for (const size_t piece : {size_t{1}, size_t{63}, size_t{64}, size_t{100}, size_t{999}}) {
+    MemoryFileSystem fs;
+    auto writer = write_blocks(*fs.open_write("mem://x/file", Existing::kReplace), kSmallBlock);
+    ASSERT_OK(writer);
+    for (size_t at = 0; at < text.size(); at += piece) {
+      ASSERT_OK((*writer)->write(bytes_of(std::string_view(text).substr(at, piece))));
+    }
+    ASSERT_OK((*writer)->publish());
+    EXPECT_EQ(contents(fs, "mem://x/file"), packed(text)) << piece;
+    const auto reader = read_blocks(std::make_unique<StringReader>(packed(text)));
+    std::string back;
+    std::string some(piece, '\0');
+    while (true) {
+      const auto got = reader->read(std::as_writable_bytes(std::span(some)));
+      ASSERT_OK(got);
+      if (*got == 0) break;
+      back.append(some, 0, *got);
+    }
+    EXPECT_EQ(back, text) << piece;
+  }
+}
+
 TEST(BlockStream, EveryFlippedBitIsDataLoss) {
   const std::string whole = packed(random_bytes(200, 1));
   for (size_t bit = 0; bit < whole.size() * 8; ++bit) {
