@@ -1,12 +1,12 @@
 #include "store/conformance_suite.h"
 
 #include <gmock/gmock.h>
-#include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
+#include <csignal>
 #include <map>
 #include <thread>
 

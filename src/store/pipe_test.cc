@@ -1,9 +1,9 @@
 #include "store/pipe.h"
 
 #include <gmock/gmock.h>
-#include <signal.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <thread>
 
 #include "base/thread.h"

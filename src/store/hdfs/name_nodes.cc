@@ -210,7 +210,7 @@ Status NameNodes::rename(std::string_view from, std::string_view to, Existing ex
   request.parameters = {{"destination", std::string(to)},
                         {"renameoptions", existing == Existing::kReplace ? "OVERWRITE" : "NONE"}};
   bool was_lost = false;
-  const Status status = call(request, &was_lost).status();
+  Status status = call(request, &was_lost).status();
   if (status.ok() || !was_lost) return status;
   // A lost answer: the file itself tells whether the rename happened.
   const StatusOr<HdfsFileStatus> now = stat(to, url, "rename");

@@ -33,7 +33,7 @@ Status check_empty(NameNodes& nodes, std::string_view path, std::string_view url
       if (reply.body.empty()) return absl::OkStatus();
       return aborted("{}: read: the file has grown since it was opened", url);
     }
-    const Status status = nodes.error_of(reply, url, "read", "the data node");
+    Status status = nodes.error_of(reply, url, "read", "the data node");
     if (status.code() != StatusCode::kUnavailable || !backoff.wait(nodes.clock(), deadline))
       return status;
   }

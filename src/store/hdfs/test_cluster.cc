@@ -86,6 +86,7 @@ bool TestCluster::start(std::string* reason) {
   };
   host_ = address(json["http_port"]);
   https_host_ = address(json["https_port"]);
+  user_ = json["user"].get<std::string>();
   rpc_host_ = address(json["rpc_port"]);
   ca_file_ = json["ca_file"].get<std::string>();
   for (const auto& node : json["datanodes"]) data_nodes_.push_back(address(node["http_port"]));
@@ -124,8 +125,7 @@ std::string TestCluster::request(const std::string& method, const std::string& p
   const HttpMethod verb = method == "PUT"      ? HttpMethod::kPut
                           : method == "DELETE" ? HttpMethod::kDelete
                                                : HttpMethod::kGet;
-  const std::string user =
-      "user.name=" + std::string(::getlogin() == nullptr ? "root" : ::getlogin());
+  const std::string user = "user.name=" + user_;
   HttpReply reply = pool.call(
       verb,
       fmt::format("http://{}/webhdfs/v1{}?{}&{}", host_, percent_encode(path, true), query, user),

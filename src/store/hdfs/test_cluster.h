@@ -46,6 +46,7 @@ class TestCluster {
   TemporaryDirectory directory_;
   std::string host_;
   std::string https_host_;
+  std::string user_;  // who started it: the superuser
   std::string rpc_host_;
   std::string ca_file_;
   std::vector<std::string> data_nodes_;

@@ -1,10 +1,10 @@
 // The traps of a real HDFS: what its REST does that a reader of the manual would not expect, and
 // what crashes leave.
 #include <gmock/gmock.h>
-#include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <thread>
 
 #include "base/thread.h"

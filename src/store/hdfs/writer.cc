@@ -108,7 +108,7 @@ Status HdfsWriter::connect() {
         upload_->reply().outcome != HttpOutcome::kNotSent) {
       return absl::OkStatus();
     }
-    const Status status = upload_error();
+    Status status = upload_error();
     upload_.reset();
     excluded += (excluded.empty() ? "" : ",") + nodes_->transfer_address(peer_);
     if (!backoff.wait(nodes_->clock(), deadline)) return status;

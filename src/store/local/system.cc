@@ -146,7 +146,7 @@ Status make_directories_durable(const std::string& path, std::string_view url) {
 }
 
 Status make_parent_durable(const std::string& path, std::string_view url) {
-  const Status status = make_directories_durable(parent_path(path), url);
+  Status status = make_directories_durable(parent_path(path), url);
   if (status.code() != StatusCode::kAlreadyExists) return status;
   return failed_precondition("{}: make directories: the parent is a file", url);
 }
