@@ -280,8 +280,13 @@ TEST_P(Calls, ASlowReaderGetsEverythingAndHoldsNobodyUp) {
     slow.call(world.target(*server), Method::kPeerCall, ask(kHold, id), patience(), ends.take(id));
   }
   ASSERT_TRUE(parrot.wait_for([&] { return parrot.held() == kCalls; }));
+  std::promise<void> reads_no_more;
   std::promise<void> reads_again;
-  slow.lane().post([reads = reads_again.get_future()] { reads.wait(); });
+  slow.lane().post([&reads_no_more, reads = reads_again.get_future()] {
+    reads_no_more.set_value();
+    reads.wait();
+  });
+  reads_no_more.get_future().wait();
   parrot.drop_held();
   for (uint64_t id = 1; id <= 20; ++id) {
     auto answer = quick.call_wait(world.target(*server), Method::kPeerCall,

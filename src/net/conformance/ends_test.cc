@@ -296,7 +296,7 @@ TEST_P(EndsOfCalls, StopUnderLoadEndsEveryCallOnce) {
         while (!enough) {
           const uint64_t id = ++sent;
           client.call(targets[id % 2], Method::kPeerCall, ask_with(kEcho, id, id % 20'000),
-                      Deadline::in(RealClock(), seconds(5)), ends.take(id));
+                      Deadline::in(RealClock(), seconds(1)), ends.take(id));
           if (id > 256) ends.wait(id - 256, milliseconds(100));
         }
       });

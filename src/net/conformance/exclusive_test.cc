@@ -54,7 +54,7 @@ TEST_P(ManyConnections, OneLaneServesThemAll) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, ManyConnections, testing::ValuesIn(many_connections_makers()),
+INSTANTIATE_TEST_SUITE_P(All, ManyConnections, testing::ValuesIn(distinct_remote_makers()),
                          maker_name);
 
 // One core, and somebody else on it who never sleeps.

@@ -14,11 +14,15 @@ TEST_P(Faults, EveryCallEndsOnceInTimeAndTrue) {
   Client client(world.network());
   Ends ends;
   constexpr uint64_t kCalls = kSanitized ? 300 : 1000;
+  const FaultOptions& faults = GetParam().faults;
+  const double kept = 1 - 2 * (faults.drop_request + faults.drop_reply);
   for (uint64_t id = 1; id <= kCalls; ++id) {
     client.call(world.target(*server, static_cast<uint32_t>(id % 2)), Method::kPeerCall,
-                ask_with(kEcho, id, id * 37 % 9000), Deadline::in(RealClock(), seconds(2)),
+                ask_with(kEcho, id, id * 37 % 9000), Deadline::in(RealClock(), seconds(1)),
                 ends.take(id));
-    if (id % 50 == 0) ends.wait(id / 2, milliseconds(200));
+    // Few in flight at a time, since a cut takes all of them; lost ones are not waited for.
+    if (id % 10 == 0)
+      ends.wait(static_cast<size_t>(static_cast<double>(id) * kept), milliseconds(200));
   }
   ASSERT_TRUE(ends.wait(kCalls)) << "a call waits longer than its deadline";
   uint64_t answered = 0;
@@ -35,12 +39,11 @@ TEST_P(Faults, EveryCallEndsOnceInTimeAndTrue) {
       ASSERT_TRUE(code == StatusCode::kUnavailable || code == StatusCode::kDeadlineExceeded)
           << answer.status();
     }
-    if (GetParam().faults.repeat == 0) {
+    if (faults.repeat == 0) {
       ASSERT_LE(parrot.times(id), 1) << "sent twice without a fault that says so";
     }
   }
   EXPECT_GT(answered, kCalls / 25) << "the faults are rare enough for some to get through";
-  const FaultOptions& faults = GetParam().faults;
   if (faults.drop_request + faults.drop_reply + faults.cut > 0) {
     EXPECT_LT(answered, kCalls) << "no fault ever happened";
   } else {
@@ -57,7 +60,7 @@ TEST_P(Faults, ARepeatedCallGetsThroughInTheEnd) {
     StatusOr<Message> answer = unavailable("not called");
     for (int attempt = 0; attempt < 50 && !answer.ok(); ++attempt) {
       answer = client.call_wait(world.target(*server), Method::kPeerCall, ask_with(kEcho, id, 100),
-                                Deadline::in(RealClock(), milliseconds(kSanitized ? 1000 : 300)));
+                                Deadline::in(RealClock(), milliseconds(kSanitized ? 1000 : 150)));
     }
     ASSERT_TRUE(answer.ok()) << answer.status();
     EXPECT_TRUE(is_tensor_of(answer->tensors.at(0), id, 100));

@@ -109,7 +109,7 @@ TEST_P(Limits, BytesInFlightStayBelowTheServersLimit) {
     Message message = ask(kHold, id);
     message.tensors.push_back(shared);
     client.call(world.target(*server), Method::kPeerCall, std::move(message),
-                Deadline::in(RealClock(), seconds(1)), ends.take(id));
+                Deadline::in(RealClock(), milliseconds(500)), ends.take(id));
   }
   ASSERT_TRUE(ends.wait(kCalls));
   EXPECT_LE(parrot.held(), 16u);
@@ -141,7 +141,7 @@ TEST_P(Limits, TheGreediestPeerIsStoppedFirst) {
   Ends ends;
   for (uint64_t id = 1; id <= 100; ++id) {
     greedy.call(world.target(*server), Method::kPeerCall, ask_with(kHold, id, 1 << 20),
-                Deadline::in(RealClock(), seconds(1)), ends.take(id));
+                Deadline::in(RealClock(), milliseconds(500)), ends.take(id));
   }
   ASSERT_TRUE(parrot.wait_for([&] { return parrot.held() >= 10; }));
   // The greedy one has what it could get, and the modest one still finds room.
@@ -155,8 +155,8 @@ TEST_P(Limits, TheGreediestPeerIsStoppedFirst) {
 
 TEST_P(Limits, ASlowedPeerIsNotTakenForDead) {
   NetOptions options = options_for(GetParam());
-  options.ping_every = milliseconds(100);
-  options.ping_timeout = milliseconds(200);
+  options.ping_every = milliseconds(50);
+  options.ping_timeout = milliseconds(100);
   options.server_requests_max = 5;
   World world(GetParam(), options);
   Parrot parrot;
@@ -169,7 +169,7 @@ TEST_P(Limits, ASlowedPeerIsNotTakenForDead) {
   }
   ASSERT_TRUE(parrot.wait_for([&] { return parrot.held() == 5; }));
   // Long enough for a peer that leaves its pings unanswered to be given up.
-  EXPECT_FALSE(ends.wait(4, milliseconds(1500)));
+  EXPECT_FALSE(ends.wait(4, milliseconds(700)));
   ASSERT_TRUE(parrot.wait_for([&] {
     parrot.release();
     return ends.count() == 8;

@@ -88,14 +88,6 @@ std::vector<Maker> fast_makers() {
   return makers;
 }
 
-std::vector<Maker> many_connections_makers() {
-  std::vector<Maker> makers = fast_makers();
-  std::erase_if(makers, [](const Maker& maker) {
-    return maker.name == "fast_unix" || maker.name == "fast_tcp6";
-  });
-  return makers;
-}
-
 std::vector<Maker> ipv4_makers() {
   std::vector<Maker> makers = bare_makers();
   std::erase_if(

@@ -47,8 +47,6 @@ std::vector<Maker> distinct_remote_makers();
 std::vector<Maker> ipv4_makers();
 // The ways of grpc++.
 std::vector<Maker> fast_makers();
-// Those that make a connection for each client, so that thousands can be had in one process.
-std::vector<Maker> many_connections_makers();
 // Every maker under every fault profile.
 std::vector<Maker> faulty_makers();
 
