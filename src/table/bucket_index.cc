@@ -17,6 +17,24 @@ constexpr uint16_t kOverflowMax = 0xffff;
 // own group, where a probe costs two more trips to memory; at 0.75 it would be one in 28.
 constexpr uint32_t kGroupRowsMax = 7;
 
+// Bit i: byte i of `word` is `tag`. Exact, without a vector unit.
+uint32_t equal_bytes(uint64_t word, uint8_t tag) {
+  constexpr uint64_t kLow7 = 0x7f7f7f7f7f7f7f7f;
+  const uint64_t differs = word ^ (0x0101010101010101 * tag);
+  const uint64_t equal = ~(((differs & kLow7) + kLow7) | differs | kLow7);
+  // The highest bit of each equal byte, gathered into the top byte.
+  return static_cast<uint32_t>(((equal >> 7) * 0x0102040810204080) >> 56);
+}
+
+// Bit i: slot i is used and has this tag.
+uint32_t fitting_slots(const IndexGroup& group, uint8_t tag) {
+  uint64_t first;
+  uint32_t rest;
+  std::memcpy(&first, group.tags, sizeof first);
+  std::memcpy(&rest, group.tags + sizeof first, sizeof rest);
+  return (equal_bytes(first, tag) | (equal_bytes(rest, tag) & 0xf) << 8) & group.used;
+}
+
 }  // namespace
 
 uint32_t GroupPool::round_up(uint32_t wanted) {
@@ -137,11 +155,9 @@ RowNumber BucketIndex::find(uint32_t bucket, uint64_t hash, Key key) const {
   uint32_t at = slot_bits(hash, entry.group_count);
   for (uint32_t probes = 0; probes < entry.group_count; ++probes) {
     const IndexGroup& group = entry.groups[at];
-    for (uint32_t i = 0; i < kGroupSlots; ++i) {
-      if (group.tags[i] == tag && (group.used >> i & 1) != 0 &&
-          key_of(rows_.at(group.rows[i])) == key) {
-        return group.rows[i];
-      }
+    for (uint32_t fits = fitting_slots(group, tag); fits != 0; fits &= fits - 1) {
+      const RowNumber row = group.rows[std::countr_zero(fits)];
+      if (key_of(rows_.at(row)) == key) return row;
     }
     if (group.overflow == 0) return kNoRow;
     at = at + 1 == entry.group_count ? 0 : at + 1;

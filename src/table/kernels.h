@@ -38,16 +38,20 @@ struct Probe {
 
 // A batch goes through the index in blocks of this many keys (docs/design/table-index.md).
 inline constexpr size_t kProbeBlock = 16;
-inline constexpr size_t kProbeRing = 4 * kProbeBlock;
+// How many keys before its row is compared a key's tag is matched, and hashed.
+inline constexpr size_t kMatchAhead = 2 * kProbeBlock;
+inline constexpr size_t kHashAhead = 5 * kProbeBlock;
+inline constexpr size_t kProbeRing = 8 * kProbeBlock;
 
 struct Kernels {
   // Hashes n keys and asks for the cache line of each one's group.
   void (*hash_keys)(const ProbeView& view, const Key* keys, size_t n, Probe* probes);
-  // Begins the walk of a batch: hashes its first two blocks and matches the tags of the first.
+  // Begins the walk of a batch: hashes its first kHashAhead keys and matches the tags of the first
+  // kMatchAhead.
   void (*start_probes)(const ProbeView& view, std::span<const Key> keys, Probe* ring);
-  // Hashes the block after next, matches the tags of the next and compares the keys of the block at
-  // `first` with their rows; bit i of the result: the row of probe i is not its key's. ring has
-  // kProbeRing probes, key k's at k mod that.
+  // Matches the tags of the block kMatchAhead keys on, hashes the one kHashAhead keys on, and
+  // compares the keys of the block at `first` with their rows; bit i of the result: the row of
+  // probe i is not its key's. ring has kProbeRing probes, key k's at k mod that.
   uint32_t (*probe_block)(const ProbeView& view, std::span<const Key> keys, size_t first,
                           Probe* ring);
   // Asks for the lines of n rows; a number past the end asks for row 0.
