@@ -29,6 +29,7 @@ NAMENODE = "org.apache.hadoop.hdfs.server.namenode.NameNode"
 DATANODE = "org.apache.hadoop.hdfs.server.datanode.DataNode"
 STORE_PASSWORD = "starling"  # of a key that lives as long as one test run
 READY_SECONDS = 90
+START_TRIES = 3
 EXIT_MISSING = 3
 
 
@@ -282,6 +283,21 @@ def up(folder, datanodes, replication, owner_pid):
         raise RuntimeError(f"{folder} already holds a cluster; take it down first")
     need("java", "openjdk-17-jre-headless")
     jars = fetch()
+    # The ports are free when they are chosen, but another program may take one before Java does.
+    for attempt in range(START_TRIES):
+        try:
+            cluster = start_cluster(folder, jars, datanodes, replication)
+            break
+        except RuntimeError:
+            if attempt == START_TRIES - 1:
+                raise
+            shutil.rmtree(folder, ignore_errors=True)
+    if owner_pid:
+        watch_owner(folder, owner_pid)
+    return cluster
+
+
+def start_cluster(folder, jars, datanodes, replication):
     os.makedirs(folder, exist_ok=True)
     key_store, ca_file = make_key(folder)
     ports = free_ports(3 + 4 * datanodes)
@@ -310,8 +326,6 @@ def up(folder, datanodes, replication, owner_pid):
     except BaseException:
         down(folder)
         raise
-    if owner_pid:
-        watch_owner(folder, owner_pid)
     return cluster
 
 

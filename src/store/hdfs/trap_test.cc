@@ -28,6 +28,8 @@ class HdfsTrapTest : public ::testing::Test {
   void SetUp() override {
     std::string reason;
     cluster_ = TestCluster::get(&reason);
+    // A skip does not stop a test that has failed already, as it has where HDFS is required.
+    if (HasFailure()) FAIL() << reason;
     if (cluster_ == nullptr) GTEST_SKIP() << reason;
     fs_ = cluster_->connect(cluster_->options());
   }
