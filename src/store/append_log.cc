@@ -4,8 +4,7 @@
 #include <bit>
 #include <cstring>
 
-#define XXH_INLINE_ALL
-#include <xxhash.h>
+#include "store/hash.h"
 
 namespace starling {
 namespace {
@@ -31,7 +30,7 @@ T get(const char* at) {
 // verify elsewhere.
 uint64_t record_hash(uint64_t offset, uint32_t bytes, uint64_t durable, const void* payload) {
   const uint64_t seed = offset ^ (durable * 0x9e3779b97f4a7c15 + bytes);
-  return XXH3_64bits_withSeed(payload, bytes, seed);
+  return xxh3({static_cast<const std::byte*>(payload), bytes}, seed);
 }
 
 struct Record {

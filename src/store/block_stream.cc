@@ -6,8 +6,8 @@
 #include <utility>
 #include <vector>
 
-#define XXH_INLINE_ALL
-#include <xxhash.h>
+#include "store/hash.h"
+#include "store/pages.h"
 
 namespace starling {
 namespace {
@@ -36,7 +36,7 @@ T get(const std::byte* at) {
 uint64_t block_hash(uint64_t offset, uint32_t bytes, uint32_t kind,
                     std::span<const std::byte> payload) {
   const uint64_t seed = offset ^ (uint64_t{bytes} << 32 | kind) * 0x9e3779b97f4a7c15;
-  return XXH3_64bits_withSeed(payload.data(), payload.size(), seed);
+  return xxh3(payload, seed);
 }
 
 class BlockWriter final : public Writer {
@@ -47,8 +47,8 @@ class BlockWriter final : public Writer {
   Status write_head() {
     std::array<std::byte, kHeadBytes> head{};
     std::memcpy(head.data(), kMagic.data(), kMagic.size());
-    put(head.data() + 8, block_bytes_);
-    put(head.data() + 16, XXH3_64bits(head.data(), 16));
+    put(head.data() + 8, static_cast<uint32_t>(block_bytes_));
+    put(head.data() + 16, xxh3(std::span(head).first(16), 0));
     at_ = kHeadBytes;
     return target_->write(head);
   }
@@ -125,7 +125,7 @@ class BlockReader final : public Reader {
       if (direct > 0) return direct;
     }
     const size_t count = std::min(into.size(), end_ - begin_);
-    if (count > 0) std::memcpy(into.data(), block_.data() + begin_, count);
+    if (count > 0) std::memcpy(into.data(), block_.get() + begin_, count);
     begin_ += count;
     return count;
   }
@@ -143,12 +143,12 @@ class BlockReader final : public Reader {
     if (got < kHeadBytes) return damaged("the file is shorter than its head");
     if (std::memcmp(head.data(), kMagic.data(), kMagic.size()) != 0)
       return damaged("not a block stream");
-    if (get<uint64_t>(head.data() + 16) != XXH3_64bits(head.data(), 16))
+    if (get<uint64_t>(head.data() + 16) != xxh3(std::span(head).first(16), 0))
       return damaged("the head's checksum is wrong");
     block_bytes_max_ = get<uint32_t>(head.data() + 8);
     if (block_bytes_max_ < kBlockBytesMin || block_bytes_max_ > kBlockBytesMax)
       return damaged("block size out of range");
-    block_.resize(block_bytes_max_);
+    block_ = allocate_pages(block_bytes_max_);
     at_ = kHeadBytes;
     return absl::OkStatus();
   }
@@ -165,7 +165,7 @@ class BlockReader final : public Reader {
     if (bytes == 0 || bytes > block_bytes_max_) return damaged("its length is out of range");
     if (kind != kKindData && kind != kKindEnd) return damaged("its kind is unknown");
     const bool fits = into.size() >= bytes && kind == kKindData;
-    const std::span<std::byte> payload = fits ? into.first(bytes) : std::span(block_).first(bytes);
+    const std::span<std::byte> payload = fits ? into.first(bytes) : std::span(block_.get(), bytes);
     STARLING_ASSIGN_OR_RETURN(got, read_full(*source_, payload));
     if (got < bytes) return damaged("the file is cut short");
     if (get<uint64_t>(head.data() + 8) != block_hash(at_, bytes, kind, payload))
@@ -191,7 +191,7 @@ class BlockReader final : public Reader {
   }
 
   const std::unique_ptr<Reader> source_;
-  std::vector<std::byte> block_;  // verified bytes
+  Pages block_;  // verified bytes
   size_t begin_ = 0;
   size_t end_ = 0;
   uint64_t at_ = 0;  // offset of the block in the file

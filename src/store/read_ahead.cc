@@ -44,7 +44,7 @@ bool ReadAhead::wait_for_room(uint64_t number) {
 void ReadAhead::fill() {
   for (uint64_t number = 0; wait_for_room(number); ++number) {
     Chunk& chunk = ring_[static_cast<size_t>(number % options_.chunks)];
-    if (chunk.bytes == nullptr) chunk.bytes.reset(new std::byte[options_.chunk_bytes]);
+    if (chunk.bytes == nullptr) chunk.bytes = allocate_pages(options_.chunk_bytes);
     const StatusOr<size_t> got = source_->read(std::span(chunk.bytes.get(), options_.chunk_bytes));
     const bool is_end = !got.ok() || *got == 0;
     {

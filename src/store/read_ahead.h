@@ -12,6 +12,7 @@
 #include "base/mutex.h"
 #include "base/thread.h"
 #include "store/file_system.h"
+#include "store/pages.h"
 
 namespace starling {
 
@@ -33,7 +34,7 @@ class ReadAhead final : public Reader {
 
  private:
   struct Chunk {
-    std::unique_ptr<std::byte[]> bytes;
+    Pages bytes;
     size_t filled = 0;
   };
 

@@ -2,7 +2,7 @@
 // curl, gzip and zstd.
 //
 //   store_bench write URL BYTES [--blocks]       BYTES of zeros in pieces of 1 MiB, published
-//   store_bench read URL [--blocks] [--parallel N]
+//   store_bench read URL [--blocks] [--ahead] [--parallel N]
 //   store_bench decode URL                       gzip or zstd by the suffix, with read-ahead
 //   store_bench text FILE BYTES                  lines as a log has them, for the decoders
 #include <fmt/format.h>
@@ -17,6 +17,7 @@
 #include "base/rng.h"
 #include "store/block_stream.h"
 #include "store/file_systems.h"
+#include "store/pages.h"
 #include "store/read_ahead.h"
 #include "store/streams.h"
 
@@ -30,6 +31,7 @@ struct Arguments {
   std::string url;
   uint64_t bytes = 0;
   bool has_blocks = false;
+  bool is_ahead = false;  // through a ReadAhead
   uint32_t parallel = 0;  // the store's own choice when 0
 };
 
@@ -48,15 +50,18 @@ Status write(FileSystem& fs, const Arguments& arguments) {
 }
 
 Status drain(Reader& reader) {
-  std::vector<std::byte> piece(kPieceBytes);
+  const Pages piece = allocate_pages(kPieceBytes);
   while (true) {
-    STARLING_ASSIGN_OR_RETURN(const size_t got, reader.read(piece));
+    STARLING_ASSIGN_OR_RETURN(const size_t got, reader.read({piece.get(), kPieceBytes}));
     if (got == 0) return absl::OkStatus();
   }
 }
 
 Status read(FileSystem& fs, const Arguments& arguments) {
   STARLING_ASSIGN_OR_RETURN(std::unique_ptr<Reader> reader, fs.open_read(arguments.url));
+  if (arguments.is_ahead) {
+    STARLING_ASSIGN_OR_RETURN(reader, ReadAhead::start(std::move(reader)));
+  }
   if (arguments.has_blocks) reader = read_blocks(std::move(reader));
   return drain(*reader);
 }
@@ -94,6 +99,8 @@ StatusOr<Arguments> parse(const std::vector<std::string>& words) {
   for (size_t i = 2; i < words.size(); ++i) {
     if (words[i] == "--blocks") {
       arguments.has_blocks = true;
+    } else if (words[i] == "--ahead") {
+      arguments.is_ahead = true;
     } else if (words[i] == "--parallel" && i + 1 < words.size()) {
       arguments.parallel = static_cast<uint32_t>(std::stoul(words[++i]));
     } else {

@@ -41,9 +41,9 @@ struct HdfsOptions {
   uint32_t replication = 0;  // the same
 
   // A read of at least parallel_bytes_min runs as this many ranges at once, each held in memory.
-  uint32_t parallel_ranges = 3;
-  uint64_t range_bytes = 16 << 20;
-  uint64_t parallel_bytes_min = 64 << 20;
+  uint32_t parallel_ranges = 4;
+  uint64_t range_bytes = 32 << 20;
+  uint64_t parallel_bytes_min = 128 << 20;
 };
 
 class NameNodes;

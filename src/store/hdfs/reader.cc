@@ -93,7 +93,7 @@ void HdfsReader::fill_window() {
     slot.start = next_;
     slot.bytes = std::min(slot_bytes_, end_ - next_);
     if (free_memory_.empty()) {
-      slot.memory.reset(new std::byte[memory_bytes_]);
+      slot.memory = allocate_pages(memory_bytes_);
     } else {
       slot.memory = std::move(free_memory_.back());
       free_memory_.pop_back();

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "store/hdfs/name_nodes.h"
+#include "store/pages.h"
 
 namespace starling {
 
@@ -26,14 +27,12 @@ class HdfsReader final : public Reader {
   const std::string& url() const override { return url_; }
 
  private:
-  using Memory = std::unique_ptr<std::byte[]>;
-
   // A range under way. Slots are delivered in order; all move at once.
   struct Slot {
     uint64_t start = 0;
     uint64_t bytes = 0;
     uint64_t taken = 0;
-    Memory memory;
+    Pages memory;
     std::unique_ptr<HttpDownload> download;
   };
 
@@ -58,7 +57,7 @@ class HdfsReader final : public Reader {
   uint64_t next_;              // where the next slot starts
   const uint64_t end_;
   HttpMulti multi_;
-  std::vector<Memory> free_memory_;
+  std::vector<Pages> free_memory_;
   std::deque<Slot> slots_;  // after multi_ and memory: downloads use both until they are gone
   uint64_t moved_since_perform_ = 0;
   std::string excluded_;  // data nodes to stay away from
