@@ -175,17 +175,21 @@ constexpr size_t kDistanceMax = 64;
 
 using BatchWork = std::function<void(size_t first)>;
 
-// Keys/s of each contestant. They take turns batch by batch, and each one's median batch counts, so
-// that neither noise nor a change of the clock favours one.
+// Batches that one contestant takes before it is the other's turn: enough to have its own lines in
+// the caches again.
+constexpr size_t kTurn = 32;
+
+// Keys/s of each contestant. They take turns, and each one's median batch counts, so that neither
+// noise nor a change of the clock favours one.
 std::vector<double> rates_of(size_t batches, size_t rounds,
                              const std::vector<BatchWork>& contestants) {
   std::vector<std::vector<double>> times(contestants.size());
-  for (size_t round = 0; round < rounds; ++round) {
-    for (size_t b = 0; b < batches; ++b) {
-      for (size_t c = 0; c < contestants.size(); ++c) {
+  for (size_t turn = 0; turn < rounds * batches; turn += kTurn) {
+    for (size_t c = 0; c < contestants.size(); ++c) {
+      for (size_t b = turn; b < turn + kTurn; ++b) {
         const double start = seconds_now();
-        contestants[c](b * kBatch);
-        if (round > 0 || b > batches / 8) times[c].push_back(seconds_now() - start);
+        contestants[c](b % batches * kBatch);
+        times[c].push_back(seconds_now() - start);
       }
     }
   }
