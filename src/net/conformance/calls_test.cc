@@ -124,8 +124,8 @@ TEST_P(Calls, TenThousandSmallTensorsTravelInOneMessage) {
       const DType dtype = i % 3 == 1 ? DType::kFloat64 : DType::kInt32;
       const auto rows = static_cast<int64_t>(i % 7);
       Tensor tensor = Tensor::allocate(dtype, {rows, 3});
-      std::memset(const_cast<std::byte*>(tensor.buffer().data()), static_cast<int>(i % 251),
-                  tensor.bytes());
+      Buffer bytes = tensor.buffer();
+      for (std::byte& byte : bytes.mutable_bytes()) byte = static_cast<std::byte>(i % 251);
       message.tensors.push_back(std::move(tensor));
     }
   }

@@ -38,23 +38,27 @@ NetOptions options_for(const Maker& maker) {
 
 // grpc++ in all its ways: Unix socket with pulled replies, Unix socket alone, TCP of both kinds.
 std::vector<Maker> bare_makers() {
-  return {{.name = "inproc", .protocol = Protocol::kInproc},
-          {.name = "grpc", .protocol = Protocol::kGrpc},
-          {.name = "fast", .protocol = Protocol::kFast},
-          {.name = "fast_unix",
-           .protocol = Protocol::kFast,
-           .tune = [](NetOptions& options) { options.pull = false; }},
-          {.name = "fast_tcp",
-           .protocol = Protocol::kFast,
-           .tune =
-               [](NetOptions& options) {
-                 options.unix_sockets = false;
-                 options.pull = false;
-               }},
-          {.name = "fast_tcp6",
-           .protocol = Protocol::kFast,
-           .host = "::1",
-           .tune = [](NetOptions& options) { options.unix_sockets = false; }}};
+  std::vector<Maker> makers = {{.name = "inproc", .protocol = Protocol::kInproc},
+                               {.name = "grpc", .protocol = Protocol::kGrpc},
+                               {.name = "fast", .protocol = Protocol::kFast},
+                               {.name = "fast_unix",
+                                .protocol = Protocol::kFast,
+                                .tune = [](NetOptions& options) { options.pull = false; }},
+                               {.name = "fast_tcp",
+                                .protocol = Protocol::kFast,
+                                .tune =
+                                    [](NetOptions& options) {
+                                      options.unix_sockets = false;
+                                      options.pull = false;
+                                    }},
+                               {.name = "fast_tcp6",
+                                .protocol = Protocol::kFast,
+                                .host = "::1",
+                                .tune = [](NetOptions& options) { options.unix_sockets = false; }}};
+  if (!kWithGrpc) {
+    std::erase_if(makers, [](const Maker& maker) { return maker.protocol == Protocol::kGrpc; });
+  }
+  return makers;
 }
 
 std::vector<Maker> all_makers() {
@@ -123,7 +127,9 @@ std::unique_ptr<Network> make_network_of(const Maker& maker, NetOptions options,
 }
 
 std::vector<Protocol> all_protocols() {
-  return {Protocol::kInproc, Protocol::kGrpc, Protocol::kFast};
+  std::vector<Protocol> protocols = {Protocol::kInproc, Protocol::kFast};
+  if (kWithGrpc) protocols.push_back(Protocol::kGrpc);
+  return protocols;
 }
 
 Done Ends::take(uint64_t id) {
