@@ -19,8 +19,8 @@ namespace HWY_NAMESPACE {
 
 constexpr size_t kLineBytes = 64;
 // The hint of a prefetch. Into the second level: more lines can be on their way than the first
-// level has places for, and the loop does not stop when those are taken (0.69 -> 0.88 of the bare
-// loop, docs/design/table-index.md).
+// level has places for, and the loop does not stop when those are taken
+// (docs/design/table-index.md).
 constexpr int kIntoL2 = 2;
 
 template <bool kByRange>
