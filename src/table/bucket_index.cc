@@ -20,10 +20,10 @@ constexpr uint32_t kGroupRowsMax = 7;
 // Bit i: byte i of `word` is `tag`. Exact, without a vector unit.
 uint32_t equal_bytes(uint64_t word, uint8_t tag) {
   constexpr uint64_t kLow7 = 0x7f7f7f7f7f7f7f7f;
-  const uint64_t differs = word ^ (0x0101010101010101 * tag);
+  const uint64_t differs = word ^ (uint64_t{0x0101010101010101} * tag);
   const uint64_t equal = ~(((differs & kLow7) + kLow7) | differs | kLow7);
   // The highest bit of each equal byte, gathered into the top byte.
-  return static_cast<uint32_t>(((equal >> 7) * 0x0102040810204080) >> 56);
+  return static_cast<uint32_t>(((equal >> 7) * uint64_t{0x0102040810204080}) >> 56);
 }
 
 // Bit i: slot i is used and has this tag.

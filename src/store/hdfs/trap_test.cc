@@ -62,7 +62,7 @@ TEST_F(HdfsTrapTest, HttpsWorksFromEndToEnd) {
 TEST_F(HdfsTrapTest, AServerThatIsNotTrustedGetsNothing) {
   HdfsOptions options = cluster_->options();
   options.is_https = true;
-  options.retry_for = milliseconds(200);
+  options.retry_for = seconds(5);
   const auto fs = cluster_->connect(options, cluster_->https_host());
   const Status status = fs->stat("hdfs://" + cluster_->https_host() + "/").status();
   EXPECT_CODE(status, kUnavailable);
