@@ -24,6 +24,7 @@ BARS = {
 }
 PIECES_BAR = 0.8
 IDLE_PERCENT_MAX = 1.0
+IDLE_PERCENT_MIN = 0.001
 RAW_BAR = 1 / 1.5
 OWN_GRPC_BAR = 1.5
 
@@ -69,7 +70,9 @@ def cpu_rows(kinds):
 
 
 def idle_row(idle):
-    return row(f"idle server, {idle['connections']:,} connections", "% of a core", idle["percent"], "allowed", IDLE_PERCENT_MAX,
+    # Often nothing at all is used; a ratio needs a number above it.
+    percent = max(idle["percent"], IDLE_PERCENT_MIN)
+    return row(f"idle server, {idle['connections']:,} connections", "% of a core", percent, "allowed", IDLE_PERCENT_MAX,
                less_is_better=True, bar=1.0)
 
 
@@ -92,4 +95,5 @@ def run(build, quick):
         raise RuntimeError(f"{program.name}: {result.stderr.strip()}")
     document = json.loads(result.stdout)
     kinds = document["kinds"]
-    return [*bar_rows(kinds), *piece_rows(kinds), idle_row(document["idle"]), *cpu_rows(kinds), *context_rows(kinds)]
+    other = row("cores busy with other work meanwhile", "cores", document["other_cores"])
+    return [*bar_rows(kinds), *piece_rows(kinds), idle_row(document["idle"]), *cpu_rows(kinds), *context_rows(kinds), other]

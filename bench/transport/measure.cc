@@ -1,7 +1,9 @@
 #include "transport/measure.h"
 
+#include <unistd.h>
+
 #include <algorithm>
-#include <iostream>
+#include <fstream>
 #include <map>
 #include <thread>
 #include <vector>
@@ -101,13 +103,51 @@ StatusOr<double> measure_idle(const Plan& plan) {
          std::chrono::duration<double>(clock.now() - start).count();
 }
 
-std::string to_json(const Plan& plan, const std::vector<Pair>& pairs, double idle_percent) {
-  std::string out = fmt::format("{{\n  \"rounds\": {},\n  \"cores\": {},\n  \"kinds\": {{",
-                                plan.rounds, usable_cores());
-  std::string_view comma = "";
+// What all processes of the machine have used so far, idle and waiting time left out.
+double machine_cpu_s() {
+  std::ifstream stat("/proc/stat");
+  std::string name;
+  double user = 0;
+  double nice = 0;
+  double system = 0;
+  stat >> name >> user >> nice >> system;
+  return (user + nice + system) / static_cast<double>(::sysconf(_SC_CLK_TCK));
+}
+
+// Compares what the machine did with what the pairs did. Numbers that were taken beside other work
+// say little: whoever spins is pushed off its core, and whoever sleeps is woken cheaply.
+class OtherWork {
+ public:
+  explicit OtherWork(const std::vector<Pair>& pairs)
+      : pairs_(pairs), start_(clock_.now()), machine_s_(machine_cpu_s()), ours_s_(ours_s()) {}
+  // Cores that processes other than the pairs kept busy on average.
+  double cores() const {
+    const double elapsed_s = std::chrono::duration<double>(clock_.now() - start_).count();
+    return std::max(0.0, (machine_cpu_s() - machine_s_ - (ours_s() - ours_s_)) / elapsed_s);
+  }
+
+ private:
+  double ours_s() const {
+    Duration total{};
+    for (const Pair& pair : pairs_) total += pair.cpu().value_or(Duration::zero());
+    return std::chrono::duration<double>(total).count();
+  }
+  const RealClock clock_;
+  const std::vector<Pair>& pairs_;
+  const TimePoint start_;
+  const double machine_s_;
+  const double ours_s_;
+};
+
+std::string to_json(const Plan& plan, const std::vector<Pair>& pairs, double idle_percent,
+                    double other_cores) {
+  std::string out = fmt::format(
+      "{{\n  \"rounds\": {},\n  \"cores\": {},\n  \"other_cores\": {:.3f},\n  \"kinds\": {{",
+      plan.rounds, usable_cores(), other_cores);
+  std::string_view comma;
   for (const Pair& pair : pairs) {
     out += fmt::format("{}\n    \"{}\": {{", std::exchange(comma, ","), pair.kind.name);
-    std::string_view inner = "";
+    std::string_view inner;
     for (const auto& [load, bursts] : pair.bursts) {
       out += fmt::format(
           "{}\n      \"{}\": {{\"p50_us\": {:.3f}, \"p99_us\": {:.3f}, \"gb_per_s\": {:.5f}, "
@@ -134,6 +174,7 @@ StatusOr<std::string> measure(const Plan& plan) {
     if (!pair.ok()) return with_context(pair.status(), kind.name);
     pairs.push_back(*std::move(pair));
   }
+  const OtherWork other(pairs);
   // The first round only warms up: connections, pools, caches.
   for (int round = -1; round < plan.rounds; ++round) {
     for (const Load& load : loads()) {
@@ -145,7 +186,7 @@ StatusOr<std::string> measure(const Plan& plan) {
       }
     }
   }
-  return to_json(plan, pairs, idle_percent);
+  return to_json(plan, pairs, idle_percent, other.cores());
 }
 
 }  // namespace starling::bench
