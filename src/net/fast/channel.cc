@@ -145,6 +145,8 @@ bool FastChannel::read_frames() {
     if (*self == nullptr || !socket_) return true;
     if (!reader_->more_likely()) break;
   }
+  // The socket does not tell of what has been read from it already.
+  if (reader_->holds_more()) post([](FastChannel& channel) { channel.poll(); });
   return worked;
 }
 

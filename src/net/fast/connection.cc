@@ -121,6 +121,7 @@ bool ServerConnection::may_read() const {
 
 bool ServerConnection::read_frames() {
   bool worked = false;
+  reading_ = true;
   for (int i = 0; i < kFramesPerTurn && socket_ && may_read(); ++i) {
     const FrameReader::Result result = reader_.read(socket_.fd(), admit_);
     if (result == FrameReader::Result::kEmpty) break;
@@ -148,9 +149,18 @@ bool ServerConnection::read_frames() {
       if (!reader_.more_likely()) break;
     }
   }
+  reading_ = false;
   if (socket_) update_interest();
   run_arrived();
   return worked;
+}
+
+void ServerConnection::read_later() {
+  if (std::exchange(read_posted_, true)) return;
+  loop_->post([self = shared_from_this()] {
+    self->read_posted_ = false;
+    if (self->socket_) self->read_frames();
+  });
 }
 
 // After everything that has come was read: a cancel that stands behind its request still stops it.
@@ -291,7 +301,11 @@ void ServerConnection::write(EncodedFrame frame, Ticket ticket) {
 
 void ServerConnection::update_interest() {
   uint32_t wanted = EPOLLRDHUP;
-  if (may_read()) wanted |= EPOLLIN;
+  if (may_read()) {
+    wanted |= EPOLLIN;
+    // The socket does not tell of what has been read from it already.
+    if (!reading_ && reader_.holds_more()) read_later();
+  }
   if (!writer_.empty()) wanted |= EPOLLOUT;
   if (wanted != std::exchange(interest_, wanted)) loop_->change(socket_.fd(), wanted, this);
   if (pause_timer_ == TimerId{} && (!may_read() || reader_.midway())) watch_pause();

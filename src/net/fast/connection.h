@@ -47,6 +47,7 @@ class ServerConnection final : public Watcher,
  private:
   class Sink;
   bool read_frames();
+  void read_later();
   bool may_read() const;
   bool admit(const FrameHeader& header);
   void on_frame(Frame& frame);
@@ -88,7 +89,9 @@ class ServerConnection final : public Watcher,
   const std::shared_ptr<Meter> meter_ = std::make_shared<Meter>();
   uint32_t interest_ = 0;
   bool held_back_ = false;  // a header waits for room
-  bool broken_ = false;     // a write failed; closed at the next turn
+  bool reading_ = false;
+  bool read_posted_ = false;
+  bool broken_ = false;  // a write failed; closed at the next turn
 
   // While reading is paused, or a frame has come in part.
   TimerId pause_timer_{};

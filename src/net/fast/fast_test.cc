@@ -115,6 +115,40 @@ TEST_F(FastTest, PayloadsAboveFourKilobytesAreNeverCopied) {
   }
 }
 
+TEST_F(FastTest, NothingOfALargePayloadIsCopiedBetweenTinyFramesEither) {
+  for (const bool unix_sockets : {true, false}) {
+    serve({.unix_sockets = unix_sockets});
+    connect({.unix_sockets = unix_sockets});
+    const Tensor big = Tensor::allocate(DType::kFloat32, {5000});
+    constexpr uint64_t kTurns = 20;
+    for (uint64_t turn = 0; turn < kTurns; ++turn) {
+      expect_answer(ask(10), 10);
+      expect_answer(ask(10), 10);
+      expect_answer(ask(60000, {big}), 60000);
+    }
+    EXPECT_EQ(server_end_->count("net.fast.copied_bytes"), 2 * kTurns * 10);
+    EXPECT_LE(client_end_->count("net.fast.copied_bytes"), 2 * kTurns * 10);
+  }
+}
+
+TEST_F(FastTest, RequestsReadAheadOfALimitAreServedWhenThereIsRoom) {
+  // No ping wakes the server's reader by accident.
+  serve({.ping_every = seconds(600), .connection_requests_max = 1});
+  connect({.ping_every = seconds(600)});
+  constexpr int kCalls = 300;
+  int answered = 0;
+  for (int i = 0; i < kCalls; ++i) {
+    Message message;
+    message.meta.set_name("0");
+    client_->call({server_->addresses()[0], LaneId{1}}, Method::kPeerCall, std::move(message),
+                  in(seconds(60)), [&](const StatusOr<Message>& answer) {
+                    EXPECT_TRUE(answer.ok()) << answer.status();
+                    ++answered;
+                  });
+  }
+  EXPECT_TRUE(client_->lane().run_until([&] { return answered == kCalls; }, in(seconds(60))));
+}
+
 TEST_F(FastTest, BothEndsProveTheToken) {
   serve({.token = "a shared secret"});
   connect({.token = "a shared secret"});

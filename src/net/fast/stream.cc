@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 namespace starling {
 namespace {
@@ -38,40 +39,65 @@ FrameReader::Result FrameReader::read(int fd, Admit& admit) {
       if (!admit(frame_.header)) return Result::kHeldBack;
       prepare_body();
     }
-    const bool body_done = part_ != Part::kHeader && body_have_ == frame_.body.size();
-    if (!body_done) {
-      if (part_ != Part::kHeader || head_have_ < kFrameHeaderBytes) {
-        if (const Result result = read_more(fd); result != Result::kFrame) return result;
-      }
+    take_ahead();
+    if (!part_done()) {
+      if (const Result result = read_more(fd); result != Result::kFrame) return result;
+      if (!part_done()) continue;
     }
     if (part_ == Part::kHeader) {
-      if (head_have_ < kFrameHeaderBytes) continue;
       if (const Result result = on_header(); result != Result::kFrame) return result;
-    } else if (body_have_ == frame_.body.size()) {
+    } else {
       const Result result = on_body();
       if (result == Result::kBroken || part_ == Part::kHeader) return result;
     }
   }
 }
 
-// One system call. Returns kFrame when something came. Never reads beyond the next header, so that
-// a payload's first bytes cannot land anywhere but in their final buffer.
+bool FrameReader::part_done() const {
+  return part_ == Part::kHeader ? head_have_ == kFrameHeaderBytes
+                                : body_have_ == frame_.body.size();
+}
+
+void FrameReader::take_ahead() {
+  const size_t left = ahead_end_ - ahead_at_;
+  if (left == 0) return;
+  size_t count;
+  if (part_ == Part::kHeader) {
+    count = std::min(left, kFrameHeaderBytes - head_have_);
+    std::memcpy(head_.data() + head_have_, ahead_.data() + ahead_at_, count);
+    head_have_ += count;
+  } else {
+    count = std::min(left, frame_.body.size() - body_have_);
+    if (count > 0) {
+      std::memcpy(frame_.body.mutable_data() + body_have_, ahead_.data() + ahead_at_, count);
+    }
+    const size_t begin = std::max(body_have_, frame_.payload_at);
+    body_have_ += count;
+    const bool lent = (frame_.header.flags & kFlagLent) != 0;
+    if (!lent && body_have_ > begin) counters_.copied_bytes.add(body_have_ - begin);
+  }
+  ahead_at_ += count;
+}
+
+// One system call. Returns kFrame when something came. Reads beyond the next header only after a
+// tiny frame, so that a large payload's first bytes cannot land anywhere but in their final buffer.
 FrameReader::Result FrameReader::read_more(int fd) {
   std::array<iovec, 2> iov;
-  int parts = 0;
+  size_t parts = 0;
   size_t body_wanted = 0;
+  size_t head_wanted = 0;
   if (part_ != Part::kHeader) {
     body_wanted = frame_.body.size() - body_have_;
-    iov[0] = {frame_.body.mutable_data() + body_have_, body_wanted};
-    parts = 1;
+    iov[parts++] = {frame_.body.mutable_data() + body_have_, body_wanted};
   }
   const bool lend_follows = part_ == Part::kBody && (frame_.header.flags & kFlagLent) != 0;
   if (!lend_follows) {
-    iov[static_cast<size_t>(parts)] = {head_.data() + head_have_, kFrameHeaderBytes - head_have_};
-    ++parts;
+    head_wanted = kFrameHeaderBytes - head_have_;
+    iov[parts++] = {head_.data() + head_have_, head_wanted};
   }
-  const ssize_t got =
-      parts == 1 ? ::recv(fd, iov[0].iov_base, iov[0].iov_len, 0) : ::readv(fd, iov.data(), parts);
+  if (part_ == Part::kHeader && after_tiny_) iov[parts++] = {ahead_.data(), kAheadBytes};
+  const ssize_t got = parts == 1 ? ::recv(fd, iov[0].iov_base, iov[0].iov_len, 0)
+                                 : ::readv(fd, iov.data(), static_cast<int>(parts));
   if (got == 0) return Result::kClosed;
   if (got < 0) {
     if (errno == EINTR) return Result::kFrame;
@@ -79,10 +105,17 @@ FrameReader::Result FrameReader::read_more(int fd) {
   }
   counters_.received_bytes.add(static_cast<uint64_t>(got));
   received_ += static_cast<uint64_t>(got);
-  drained_ = static_cast<size_t>(got) < iov[0].iov_len + (parts == 2 ? iov[1].iov_len : 0);
-  const size_t to_body = std::min(static_cast<size_t>(got), body_wanted);
+  size_t wanted = 0;
+  for (size_t i = 0; i < parts; ++i) wanted += iov[i].iov_len;
+  size_t left = static_cast<size_t>(got);
+  drained_ = left < wanted;
+  const size_t to_body = std::min(left, body_wanted);
+  left -= to_body;
+  const size_t to_head = std::min(left, head_wanted);
   body_have_ += to_body;
-  head_have_ += static_cast<size_t>(got) - to_body;
+  head_have_ += to_head;
+  ahead_at_ = 0;
+  ahead_end_ = left - to_head;
   return Result::kFrame;
 }
 
@@ -127,12 +160,24 @@ FrameReader::Result FrameReader::on_body() {
     if (body_have_ < frame_.body.size()) return Result::kFrame;
   }
   part_ = Part::kHeader;
+  const size_t behind_meta = frame_.body.size() - frame_.payload_at;
+  after_tiny_ = is_tiny(kFrameHeaderBytes + frame_.header.meta_bytes + behind_meta);
   return Result::kFrame;
 }
 
 void FrameWriter::push(EncodedFrame frame, Ticket ticket, uint64_t id) {
-  bytes_ += bytes_of(frame);
-  queue_.push_back({std::move(frame), std::move(ticket), id});
+  if (!frame.pieces.empty()) {
+    if (std::exchange(after_tiny_, false)) push_item({.frame = {.head = spacer_}});
+  } else if (is_tiny(frame.head.size())) {
+    // Until the next large one, whatever comes between: that may be dropped again.
+    after_tiny_ = true;
+  }
+  push_item({std::move(frame), std::move(ticket), id});
+}
+
+void FrameWriter::push_item(Item item) {
+  bytes_ += bytes_of(item.frame);
+  queue_.push_back(std::move(item));
 }
 
 bool FrameWriter::drop(uint64_t id) {
@@ -194,6 +239,7 @@ void FrameWriter::advance(size_t written) {
 
 void FrameWriter::clear() {
   queue_.clear();
+  after_tiny_ = false;
   bytes_ = 0;
 }
 

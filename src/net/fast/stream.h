@@ -43,6 +43,17 @@ struct Frame {
   Buffer payload() const { return body.slice(payload_at, body.size() - payload_at); }
 };
 
+// A second system call costs as much as all else that the receiver of a tiny frame does, so after a
+// tiny frame a reader takes up to kAheadBytes beyond the next header along with it. None of them
+// may be of a payload above 4 KB, which is never copied: a writer puts a pong, which means nothing,
+// between a tiny frame and one with such a payload. A lent reply, whose meta names at least one
+// tensor, is never tiny.
+inline constexpr size_t kAheadBytes = 48;
+constexpr bool is_tiny(size_t frame_bytes) {
+  return frame_bytes > kFrameHeaderBytes && frame_bytes <= kFrameHeaderBytes + kAheadBytes;
+}
+static_assert(!is_tiny(kFrameHeaderBytes + 1 + lend_bytes(1)));
+
 class FrameReader {
  public:
   FrameReader(FrameLimits limits, BufferPool& pool, FastCounters& counters)
@@ -58,7 +69,9 @@ class FrameReader {
   Result read(int fd, Admit& admit);
   Frame& frame() { return frame_; }
   // False when another read would most likely find the socket empty.
-  bool more_likely() const { return head_have_ > 0 || !drained_; }
+  bool more_likely() const { return head_have_ > 0 || ahead_at_ < ahead_end_ || !drained_; }
+  // True when what may be a whole frame lies here and no longer in the socket, which will not tell.
+  bool holds_more() const { return head_have_ == kFrameHeaderBytes || ahead_at_ < ahead_end_; }
   const Status& why() const { return why_; }
   // A frame has begun and is not whole.
   bool midway() const { return head_have_ > 0 || part_ != Part::kHeader; }
@@ -68,6 +81,8 @@ class FrameReader {
  private:
   enum class Part { kHeader, kAdmission, kBody, kLendRest };
   Result read_more(int fd);
+  bool part_done() const;
+  void take_ahead();
   Result on_header();
   void prepare_body();
   Result on_body();
@@ -77,6 +92,11 @@ class FrameReader {
   FastCounters& counters_;
   alignas(64) std::array<std::byte, kFrameHeaderBytes> head_{};
   size_t head_have_ = 0;
+  // Read beyond a header and not used yet: [ahead_at_, ahead_end_).
+  alignas(64) std::array<std::byte, kAheadBytes> ahead_{};
+  size_t ahead_at_ = 0;
+  size_t ahead_end_ = 0;
+  bool after_tiny_ = false;
   Part part_ = Part::kHeader;
   Frame frame_;
   size_t body_have_ = 0;
@@ -108,9 +128,12 @@ class FrameWriter {
     size_t part = 0;    // 0: head, i + 1: pieces[i]
     size_t offset = 0;  // in that part
   };
+  void push_item(Item item);
   void advance(size_t written);
 
   FastCounters& counters_;
+  const Buffer spacer_ = encode_control({.kind = FrameKind::kPong});
+  bool after_tiny_ = false;
   std::deque<Item> queue_;
   size_t bytes_ = 0;
 };
