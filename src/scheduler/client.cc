@@ -151,8 +151,9 @@ class SchedulerClient::Core : public std::enable_shared_from_this<Core> {
   void attempt(std::shared_ptr<OpenCall> open) {
     if (client_ == nullptr) return end(*open, cancelled("the client has been closed"));
     const TimePoint now = lane_->clock().now();
-    const Deadline try_until =
-        std::min(open->deadline, Deadline::in(lane_->clock(), options_.attempt));
+    const Duration one_try =
+        open->method == Method::kSchedulerRegister ? options_.join_attempt : options_.attempt;
+    const Deadline try_until = std::min(open->deadline, Deadline::in(lane_->clock(), one_try));
     Message request = open->request;
     fill_header(request.meta.mutable_header(), *open);
     if (open->deadline.passed(now)) return end(*open, late(*open));

@@ -30,6 +30,9 @@ struct SchedulerClientOptions {
   // False: events count as taken in when on_event() has returned. True: only applied() says so.
   bool applies_later = false;
   Duration attempt = seconds(10);  // one try of a call; the call's own deadline may be longer
+  // One try of join(): well below the lease, which runs from the moment that the scheduler has
+  // taken the node in, whether or not its answer arrives.
+  Duration join_attempt = seconds(1);
   Duration watch = seconds(30);
 };
 

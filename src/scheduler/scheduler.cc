@@ -211,13 +211,11 @@ Outcome Scheduler::handle(Method method, const Message& request, Token token, De
 Outcome Scheduler::tick(TimePoint now) {
   wake_up(now);
   Turn turn(now, events_);
-  for (NodeEntry* entry : nodes_.expired(now)) {
-    if (changes_.has_waiters(entry->id())) {
-      entry->pulse.last_seen = now;  // its Register call is here, waiting for the ps
-      continue;
-    }
-    declare_dead(turn, *entry);
+  for (NodeEntry* entry : nodes_.alive(v1::ROLE_UNKNOWN)) {
+    // Its Register call is here, waiting for the ps; it cannot beat yet.
+    if (changes_.has_waiters(entry->id())) entry->pulse.last_seen = now;
   }
+  for (NodeEntry* entry : nodes_.expired(now)) declare_dead(turn, *entry);
   work_.expire(turn);
   barriers_.expire(turn);
   changes_.expire(turn);

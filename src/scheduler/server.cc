@@ -199,7 +199,7 @@ StatusOr<std::unique_ptr<SchedulerServer>> SchedulerServer::start(Network& netwo
 }
 
 SchedulerServer::~SchedulerServer() {
-  if (server_ != nullptr) stop(Deadline::in(RealClock(), seconds(1))).IgnoreError();
+  if (server_ != nullptr) stop(Deadline::in(RealClock(), Duration::zero())).IgnoreError();
 }
 
 Status SchedulerServer::failure() const { return desk_->failure(); }

@@ -31,6 +31,7 @@ class SchedulerServer {
                                                           SchedulerServerOptions options,
                                                           std::unique_ptr<Ledger> ledger,
                                                           CutWriter* writer);
+  // Stops at once when nobody has called stop().
   ~SchedulerServer();
 
   const std::vector<Address>& addresses() const { return server_->addresses(); }

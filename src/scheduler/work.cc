@@ -22,6 +22,17 @@ Message refusal(const Status& status, v1::Reason reason = v1::REASON_NONE) {
   return message;
 }
 
+bool is_begun(const ledger::ItemRecord& record) {
+  return record.node() != 0 || record.done() || record.done_below() > 0;
+}
+
+// An older word than what the item has is a repeat and changes nothing.
+bool is_ahead(const v1::WorkProgress& progress, const ledger::ItemRecord& record) {
+  if (record.done()) return false;
+  return progress.finished() || progress.done_below() > record.done_below() ||
+         (!is_begun(record) && progress.position() != record.position());
+}
+
 uint32_t left_ms(TimePoint until, TimePoint now) {
   return static_cast<uint32_t>(std::max<int64_t>((until - now) / milliseconds(1), 0));
 }
@@ -110,10 +121,7 @@ Status WorkQueues::check_add(const v1::AddWorkOption& option, const Queue* queue
                               progress.item());
     }
     const ledger::ItemRecord& record = queue->items.at(progress.item()).record;
-    const bool is_repeat = record.done() == progress.finished() &&
-                           record.done_below() == progress.done_below() &&
-                           record.position() == progress.position();
-    if (!is_repeat && (record.node() != 0 || record.done() || record.done_below() > 0)) {
+    if (is_ahead(progress, record) && is_begun(record)) {
       return failed_precondition("Scheduler.AddWork: progress of item {}, which has been begun",
                                  progress.item());
     }
@@ -147,6 +155,7 @@ Message WorkQueues::add(Turn& turn, const v1::AddWorkOption& option) {
   }
   for (const v1::WorkProgress& progress : option.progress()) {
     Item& item = queue->items.at(progress.item());
+    if (!is_ahead(progress, item.record)) continue;
     take_progress(item, progress);
     item.record.set_done(progress.finished());
     if (progress.finished()) queue->free.erase(progress.item());
