@@ -1,6 +1,8 @@
 """The `starling` command as a user types it."""
 
+import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -70,6 +72,62 @@ class ConfigTest(unittest.TestCase):
         result = starling("config", "--print-keys")
         self.assertEqual(result.returncode, 0)
         self.assertIn("batch_size", result.stdout)
+
+
+
+class SchedulerTest(unittest.TestCase):
+    def start(self, *arguments):
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("STARLING_")}
+        process = subprocess.Popen(
+            [PROGRAM, "scheduler", *arguments], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+            env=environment)
+        self.addCleanup(process.stdout.close)
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        return process
+
+    def test_status_shows_a_running_job_as_a_table_and_as_json(self):
+        process = self.start("--set", "name=ctr", "--listen", "grpc++://127.0.0.1:0", "--listen", "grpc://127.0.0.1:0")
+        addresses = [process.stdout.readline().strip() for _ in range(2)]
+        self.assertTrue(addresses[0].startswith("grpc++://127.0.0.1:"), addresses)
+        self.assertTrue(addresses[1].startswith("grpc://127.0.0.1:"), addresses)
+        for address in addresses:
+            table = starling("status", "--scheduler", address)
+            self.assertEqual(table.returncode, 0, table.stderr)
+            self.assertIn("job ctr: created", table.stdout)
+            shown = json.loads(starling("status", "--scheduler", address, "--json").stdout)
+            self.assertEqual(shown["job"]["job"]["name"], "ctr")
+            self.assertEqual(shown["map"]["version"], "0")
+        process.send_signal(signal.SIGINT)
+        self.assertEqual(process.wait(), 0)
+
+    def test_a_scheduler_that_is_not_there_is_named(self):
+        result = starling("status", "--scheduler", "grpc++://127.0.0.1:1", "--timeout", "1")
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("127.0.0.1:1", result.stderr)
+
+    def test_a_damaged_ledger_is_named_and_refused(self):
+        with tempfile.TemporaryDirectory() as folder:
+            ledger = os.path.join(folder, "ledger")
+            with open(ledger, "w", encoding="ascii") as file:
+                file.write("this is no ledger, only text that someone left here")
+            result = starling("scheduler", "--set", f"scheduler.ledger={ledger}")
+            self.assertEqual(result.returncode, 1)
+            self.assertIn(ledger, result.stderr)
+
+    def test_wrong_flags_are_named(self):
+        for arguments, word in [(["scheduler", "--lisen", "x"], "--lisen"), (["scheduler", "--listen"], "--listen"),
+                                (["scheduler", "--listen", "tcp://x"], "tcp"), (["status"], "--scheduler"),
+                                (["status", "--scheduler", "grpc://h:1", "--timeout", "x"], "--timeout")]:
+            result = starling(*arguments)
+            self.assertEqual(result.returncode, 1, arguments)
+            self.assertIn(word, result.stderr)
+
+    def test_every_command_has_help(self):
+        for command in ["scheduler", "status", "config"]:
+            result = starling(command, "--help")
+            self.assertEqual(result.returncode, 0)
+            self.assertIn(f"usage: starling {command}", result.stdout)
 
 
 if __name__ == "__main__":

@@ -11,6 +11,8 @@ namespace {
 
 constexpr auto kCommands = std::to_array<Command>({
     {"config", "show the options of a job and where each came from", run_config},
+    {"scheduler", "run the scheduler of a job", run_scheduler},
+    {"status", "show the nodes, map, state and rates of a running job", run_status},
 });
 
 void print_help(std::FILE* to) {

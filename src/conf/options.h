@@ -111,8 +111,8 @@ struct LogSection {
 
 struct SchedulerSection {
   NetSection net;
-  int64_t lease_ms = 10000;  // a node that has not been heard of for this long is dead
-  std::string ledger;        // file of the journal; empty: in memory, lost with the process
+  int64_t lease_ms = 5000;  // a node that has not been heard of for this long is dead
+  std::string ledger;       // file of the journal; empty: in memory, lost with the process
 };
 
 struct PsSection {

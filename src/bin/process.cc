@@ -1,0 +1,128 @@
+#include "bin/process.h"
+
+#include <pthread.h>
+#include <signal.h>
+
+#include <algorithm>
+#include <fstream>
+#include <random>
+
+namespace starling {
+
+StatusOr<std::vector<std::string>> take_values(std::vector<std::string>& arguments,
+                                               std::string_view flag) {
+  std::vector<std::string> values;
+  for (size_t i = 0; i < arguments.size();) {
+    const std::string& argument = arguments[i];
+    if (argument == flag) {
+      if (i + 1 == arguments.size()) return invalid_argument("{} needs a value", flag);
+      values.push_back(arguments[i + 1]);
+      arguments.erase(arguments.begin() + static_cast<std::ptrdiff_t>(i),
+                      arguments.begin() + static_cast<std::ptrdiff_t>(i + 2));
+    } else if (argument.starts_with(flag) && argument.size() > flag.size() &&
+               argument[flag.size()] == '=') {
+      values.push_back(argument.substr(flag.size() + 1));
+      arguments.erase(arguments.begin() + static_cast<std::ptrdiff_t>(i));
+    } else {
+      ++i;
+    }
+  }
+  return values;
+}
+
+StatusOr<std::string> take_value(std::vector<std::string>& arguments, std::string_view flag) {
+  STARLING_ASSIGN_OR_RETURN(const std::vector<std::string> values, take_values(arguments, flag));
+  if (values.size() > 1) return invalid_argument("{} is given twice", flag);
+  return values.empty() ? "" : values.front();
+}
+
+bool take_switch(std::vector<std::string>& arguments, std::string_view flag) {
+  return std::erase(arguments, flag) > 0;
+}
+
+Status no_more(const std::vector<std::string>& arguments, std::string_view command) {
+  if (arguments.empty()) return absl::OkStatus();
+  return invalid_argument("unknown argument '{}'; see starling {} --help", arguments.front(),
+                          command);
+}
+
+uint64_t make_incarnation() {
+  std::random_device device;
+  const uint64_t number = (uint64_t{device()} << 32) | device();
+  return std::max<uint64_t>(number, 1);
+}
+
+StatusOr<NetOptions> net_options(const NetSection& section, const ClusterSection& cluster) {
+  NetOptions options;
+  options.token = cluster.token;
+  if (!cluster.token_file.empty() && options.token.empty()) {
+    std::ifstream in(cluster.token_file);
+    if (!std::getline(in, options.token)) {
+      return not_found("cluster.token_file: cannot read {}", cluster.token_file);
+    }
+  }
+  options.tls = {.ca_file = section.tls.ca_file,
+                 .cert_file = section.tls.cert_file,
+                 .key_file = section.tls.key_file,
+                 .server_name = section.tls.server_name};
+  options.spin = microseconds(section.spin_us);
+  options.polling = section.polling;
+  options.first_core = section.pin_cores ? static_cast<int>(section.first_core) : -1;
+  options.connect_timeout = milliseconds(section.connect_timeout_ms);
+  options.handshake_timeout = milliseconds(section.handshake_timeout_ms);
+  options.backoff_min = milliseconds(section.backoff_min_ms);
+  options.backoff_max = milliseconds(section.backoff_max_ms);
+  options.ping_every = milliseconds(section.ping_every_ms);
+  options.ping_timeout = milliseconds(section.ping_timeout_ms);
+  options.message_bytes_max = static_cast<size_t>(section.message_bytes_max);
+  options.connection_requests_max = static_cast<uint32_t>(section.connection_requests_max);
+  options.connection_bytes_max = static_cast<size_t>(section.connection_bytes_max);
+  options.server_requests_max = static_cast<uint32_t>(section.server_requests_max);
+  options.server_bytes_max = static_cast<size_t>(section.server_bytes_max);
+  options.handshakes_max = static_cast<uint32_t>(section.handshakes_max);
+  options.pool_threads = static_cast<uint32_t>(section.pool_threads);
+  options.pool_queue_max = static_cast<uint32_t>(section.pool_queue_max);
+  options.unix_sockets = section.unix_sockets;
+  options.pull = section.pull;
+  options.lend_bytes_min = static_cast<size_t>(section.lend_bytes_min);
+  STARLING_RETURN_IF_ERROR(validate(options));
+  return options;
+}
+
+StatusOr<Log> open_log(const LogSection& section, const std::string& role) {
+  LogOptions options{.role = role, .file = section.file};
+  options.level = section.level == "debug"     ? LogLevel::kDebug
+                  : section.level == "warning" ? LogLevel::kWarning
+                  : section.level == "error"   ? LogLevel::kError
+                  : section.level == "off"     ? LogLevel::kOff
+                                               : LogLevel::kInfo;
+  return Log::open(options);
+}
+
+namespace {
+
+sigset_t stop_signals() {
+  sigset_t set;
+  ::sigemptyset(&set);
+  ::sigaddset(&set, SIGINT);
+  ::sigaddset(&set, SIGTERM);
+  return set;
+}
+
+}  // namespace
+
+StopSignal::StopSignal() {
+  const sigset_t set = stop_signals();
+  ::pthread_sigmask(SIG_BLOCK, &set, nullptr);
+}
+
+Status StopSignal::wait(const std::function<Status()>& failed) const {
+  const sigset_t set = stop_signals();
+  constexpr timespec kEvery{.tv_sec = 0, .tv_nsec = 200'000'000};
+  while (true) {
+    if (::sigtimedwait(&set, nullptr, &kEvery) > 0) return absl::OkStatus();
+    STARLING_RETURN_IF_ERROR(failed());
+  }
+}
+
+}  // namespace starling

@@ -1,0 +1,46 @@
+// What every role's subcommand does the same: flags to a job, a job's sections to a network, and
+// waiting for the signal to stop.
+//
+// Uses: base, conf, net. Threads: the main thread.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/log.h"
+#include "base/metrics.h"
+#include "conf/load.h"
+#include "net/network.h"
+
+namespace starling {
+
+// One flag with a value (--scheduler ADDRESS, --scheduler=ADDRESS), as often as it is given; takes
+// it out of `arguments`. InvalidArgument: the value is missing.
+StatusOr<std::vector<std::string>> take_values(std::vector<std::string>& arguments,
+                                               std::string_view flag);
+// The same for a flag that may be given once; empty when it is not there.
+StatusOr<std::string> take_value(std::vector<std::string>& arguments, std::string_view flag);
+// One flag without a value.
+bool take_switch(std::vector<std::string>& arguments, std::string_view flag);
+// InvalidArgument naming the first argument that nobody took.
+Status no_more(const std::vector<std::string>& arguments, std::string_view command);
+
+// A random number that no other process has; never 0.
+uint64_t make_incarnation();
+
+// The options of the net as a role's section and the cluster's say. NotFound: the token's file.
+StatusOr<NetOptions> net_options(const NetSection& section, const ClusterSection& cluster);
+// InvalidArgument: the level.
+StatusOr<Log> open_log(const LogSection& section, const std::string& role);
+
+// Blocks SIGINT and SIGTERM in this thread and all it starts; made before the first thread.
+class StopSignal {
+ public:
+  StopSignal();
+  // Waits for one of them, asking `failed` several times a second. OK: a signal came.
+  Status wait(const std::function<Status()>& failed) const;
+};
+
+}  // namespace starling

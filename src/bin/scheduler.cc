@@ -1,0 +1,116 @@
+// `starling scheduler`: the scheduler of one job.
+#include <fmt/format.h>
+
+#include "bin/command.h"
+#include "bin/process.h"
+#include "conf/flags.h"
+#include "net/makers.h"
+#include "scheduler/file_ledger.h"
+#include "scheduler/memory_ledger.h"
+#include "scheduler/server.h"
+#include "store/file_systems.h"
+
+namespace starling {
+namespace {
+
+constexpr const char* kHelp =
+    R"(usage: starling scheduler [--job FILE] [--set KEY=VALUE]... [--listen ADDRESS]...
+
+Runs the scheduler of a job: who is in it, who owns which bucket, where the work is. Ends by Ctrl-C or SIGTERM.
+  --listen ADDRESS  grpc://HOST:PORT or grpc++://HOST:PORT, as often as wanted; port 0: the kernel chooses.
+                    Default: cluster.protocol at scheduler.net.listen
+  --print-config    print every value and where it came from, and end
+The addresses are printed, one a line, when it is ready. With scheduler.ledger=FILE a scheduler that was killed goes on
+where it was; without it the job is lost with the process.
+)";
+
+constexpr Duration kStopPatience = seconds(5);
+
+SchedulerOptions scheduler_options(const JobOptions& job) {
+  SchedulerOptions options;
+  options.job_name = job.name;
+  options.seed = job.seed;
+  if (job.train.staleness != kInfinite) {
+    options.staleness = static_cast<uint32_t>(job.train.staleness);
+  }
+  options.checkpoint_path = job.checkpoint.path;
+  options.lease = milliseconds(job.scheduler.lease_ms);
+  options.heartbeat = options.lease / 5;
+  options.ps_expected = static_cast<uint32_t>(job.cluster.ps);
+  options.hubs_expected = static_cast<uint32_t>(job.cluster.hubs);
+  options.trainers_expected = static_cast<uint32_t>(job.cluster.trainers);
+  return options;
+}
+
+StatusOr<std::vector<Address>> listen_at(const std::vector<std::string>& flags,
+                                         const JobOptions& job) {
+  std::vector<std::string> texts = flags;
+  if (texts.empty()) {
+    const std::string protocol = job.cluster.protocol == "inproc" ? "grpc++" : job.cluster.protocol;
+    const std::string& at = job.scheduler.net.listen;
+    texts.push_back(fmt::format("{}://{}", protocol, at.empty() ? "127.0.0.1:0" : at));
+  }
+  std::vector<Address> addresses;
+  for (const std::string& text : texts) {
+    STARLING_ASSIGN_OR_RETURN(const Address address, Address::parse(text));
+    addresses.push_back(address);
+  }
+  return addresses;
+}
+
+StatusOr<int> serve(const JobOptions& job, const std::vector<Address>& listen) {
+  const StopSignal stop;
+  STARLING_ASSIGN_OR_RETURN(NetOptions net, net_options(job.scheduler.net, job.cluster));
+  SchedulerServerOptions options;
+  options.scheduler = scheduler_options(job);
+  options.listen = listen;
+  options.incarnation = make_incarnation();
+  net.identity = {.role = v1::ROLE_SCHEDULER, .incarnation = options.incarnation};
+  STARLING_ASSIGN_OR_RETURN(const Log log, open_log(job.log, "scheduler"));
+  Metrics metrics;
+  const std::unique_ptr<Network> network = make_network(std::move(net), log, metrics);
+  const RealClock clock;
+  const std::unique_ptr<FileSystems> files =
+      FileSystems::standard({.incarnation = Incarnation{options.incarnation}}, clock);
+  MemoryJournal journal;
+  std::unique_ptr<Ledger> ledger;
+  if (job.scheduler.ledger.empty()) {
+    log.warning("no_ledger", {{"means", "the job is lost when this process ends"}});
+    STARLING_ASSIGN_OR_RETURN(ledger, MemoryLedger::open(journal));
+  } else {
+    STARLING_ASSIGN_OR_RETURN(ledger, FileLedger::open(*files, job.scheduler.ledger));
+  }
+  STARLING_ASSIGN_OR_RETURN(
+      const std::unique_ptr<SchedulerServer> server,
+      SchedulerServer::start(*network, std::move(options), std::move(ledger), nullptr));
+  for (const Address& address : server->addresses()) fmt::print("{}\n", address.to_string());
+  std::fflush(stdout);
+  const Status ended = stop.wait([&server] { return server->failure(); });
+  const Status stopped = server->stop(Deadline::in(clock, kStopPatience));
+  STARLING_RETURN_IF_ERROR(ended);
+  STARLING_RETURN_IF_ERROR(stopped);
+  return 0;
+}
+
+}  // namespace
+
+StatusOr<int> run_scheduler(std::vector<std::string> arguments) {
+  if (take_switch(arguments, "--help") || take_switch(arguments, "-h")) {
+    fmt::print("{}", kHelp);
+    return 0;
+  }
+  STARLING_ASSIGN_OR_RETURN(const Flags flags, take_flags(arguments));
+  STARLING_ASSIGN_OR_RETURN(const auto listen, take_values(arguments, "--listen"));
+  STARLING_RETURN_IF_ERROR(no_more(arguments, "scheduler"));
+  STARLING_ASSIGN_OR_RETURN(
+      const Job job,
+      load({.file = flags.job, .environment = read_environment(), .sets = flags.sets}));
+  if (flags.print_config) {
+    fmt::print("{}", print_settings(job));
+    return 0;
+  }
+  STARLING_ASSIGN_OR_RETURN(const auto addresses, listen_at(listen, job.options));
+  return serve(job.options, addresses);
+}
+
+}  // namespace starling

@@ -1,0 +1,139 @@
+// `starling status`: what the scheduler knows of a job, as a table or as JSON.
+#include <fmt/format.h>
+#include <google/protobuf/util/json_util.h>
+
+#include <map>
+
+#include "bin/command.h"
+#include "bin/process.h"
+#include "conf/flags.h"
+#include "net/makers.h"
+#include "scheduler/client.h"
+
+namespace starling {
+namespace {
+
+constexpr const char* kHelp =
+    R"(usage: starling status --scheduler ADDRESS [--json] [--timeout SECONDS] [--job FILE] [--set KEY=VALUE]...
+
+Prints the nodes of a job, its map, state, rates and work, and who is slow.
+  --scheduler ADDRESS  grpc://HOST:PORT or grpc++://HOST:PORT, as starling scheduler printed it
+  --json               one JSON object {"job": GetJobReply, "map": GetMapReply} (scheduler_options.proto)
+  --timeout SECONDS    how long to wait for the scheduler, 10 when not given
+)";
+
+// "JOB_STATE_TRAINING" -> "training".
+std::string word_of(std::string_view name, std::string_view prefix) {
+  std::string word(name.substr(name.starts_with(prefix) ? prefix.size() : 0));
+  for (char& letter : word) letter = static_cast<char>(std::tolower(letter));
+  return word;
+}
+
+void print_job(const v1::GetJobReply& reply, const v1::ShardMap& map) {
+  const v1::JobInfo& job = reply.job();
+  fmt::print("job {}: {}{}{}\n", job.name(), word_of(v1::JobState_Name(job.state()), "JOB_STATE_"),
+             job.reason().empty() ? "" : ": ", job.reason());
+  fmt::print("  generation {}, clock {}, staleness {}, newest cut {}\n", job.generation(),
+             job.clock(), job.has_staleness() ? std::to_string(job.staleness()) : "inf",
+             job.newest_cut() == 0 ? "none" : std::to_string(job.newest_cut()));
+  fmt::print("  map version {}, {} buckets over {} shards\n", map.version(),
+             map.bucket_shard_size(), map.shards_size());
+  if (reply.has_cut()) {
+    fmt::print("  cut {}: {}\n", reply.cut().cut_id(),
+               word_of(v1::CutPhase_Name(reply.cut().phase()), "CUT_PHASE_"));
+  }
+}
+
+void print_nodes(const v1::GetJobReply& reply, const v1::ShardMap& map) {
+  std::map<uint32_t, uint32_t> buckets;
+  for (const uint32_t shard : map.bucket_shard()) {
+    ++buckets[map.shards(static_cast<int>(shard)).node()];
+  }
+  fmt::print("\n{:>4}  {:<16} {:<8} {:<8} {:>8} {:>6} {:>8}  {}\n", "id", "name", "role", "state",
+             "seen_ms", "lanes", "buckets", "rates");
+  for (const v1::Node& node : reply.nodes()) {
+    std::string rates;
+    for (const v1::NamedValue& rate : node.rates()) {
+      rates += fmt::format("{}={:g} ", rate.name(), rate.value());
+    }
+    if (node.slow()) rates += "SLOW";
+    fmt::print("{:>4}  {:<16} {:<8} {:<8} {:>8} {:>6} {:>8}  {}\n", node.id(), node.name(),
+               word_of(v1::Role_Name(node.role()), "ROLE_"),
+               word_of(v1::NodeState_Name(node.state()), "NODE_STATE_"), node.last_seen_ms(),
+               node.lanes(), buckets[node.id()], rates);
+  }
+  for (const v1::WorkQueueInfo& queue : reply.queues()) {
+    fmt::print("\nqueue {} epoch {}: {} of {} items done, {} taken{}\n", queue.queue(),
+               queue.epoch(), queue.done(), queue.items(), queue.taken(),
+               queue.complete() ? "" : ", more may come");
+  }
+}
+
+Status print_json(const v1::GetJobReply& reply, const v1::GetMapReply& map) {
+  google::protobuf::util::JsonPrintOptions options;
+  options.always_print_primitive_fields = true;
+  options.preserve_proto_field_names = true;
+  std::string job_json;
+  std::string map_json;
+  if (!google::protobuf::util::MessageToJsonString(reply, &job_json, options).ok() ||
+      !google::protobuf::util::MessageToJsonString(map, &map_json, options).ok()) {
+    return internal_error("the scheduler's answer cannot be written as JSON");
+  }
+  fmt::print("{{\"job\": {}, \"map\": {}}}\n", job_json, map_json);
+  return absl::OkStatus();
+}
+
+StatusOr<int> ask(const Address& address, const JobOptions& job, bool json, Duration timeout) {
+  STARLING_ASSIGN_OR_RETURN(NetOptions net, net_options(job.scheduler.net, job.cluster));
+  Metrics metrics;
+  const std::unique_ptr<Network> network = make_network(std::move(net), Log(), metrics);
+  const std::shared_ptr<LoopLane> lane = network->make_driven_lane();
+  SchedulerClient client(*network, lane, {.scheduler = address, .session = make_incarnation()},
+                         nullptr);
+  const Deadline deadline = Deadline::in(lane->clock(), timeout);
+  v1::GetJobOption option;
+  option.set_with_nodes(true);
+  option.set_with_work(true);
+  STARLING_ASSIGN_OR_RETURN(const v1::GetJobReply reply, client.get_job(option, deadline));
+  STARLING_ASSIGN_OR_RETURN(const v1::ShardMap map, client.get_map(deadline));
+  if (json) {
+    v1::GetMapReply whole;
+    whole.set_version(map.version());
+    *whole.mutable_map() = map;
+    STARLING_RETURN_IF_ERROR(print_json(reply, whole));
+    return 0;
+  }
+  print_job(reply, map);
+  print_nodes(reply, map);
+  return 0;
+}
+
+}  // namespace
+
+StatusOr<int> run_status(std::vector<std::string> arguments) {
+  if (take_switch(arguments, "--help") || take_switch(arguments, "-h")) {
+    fmt::print("{}", kHelp);
+    return 0;
+  }
+  STARLING_ASSIGN_OR_RETURN(const Flags flags, take_flags(arguments));
+  STARLING_ASSIGN_OR_RETURN(const std::string scheduler, take_value(arguments, "--scheduler"));
+  STARLING_ASSIGN_OR_RETURN(const std::string timeout, take_value(arguments, "--timeout"));
+  const bool json = take_switch(arguments, "--json");
+  STARLING_RETURN_IF_ERROR(no_more(arguments, "status"));
+  if (scheduler.empty()) return invalid_argument("--scheduler ADDRESS is needed");
+  STARLING_ASSIGN_OR_RETURN(const Address address, Address::parse(scheduler));
+  int64_t wait_s = 10;
+  if (!timeout.empty()) {
+    char* end = nullptr;
+    wait_s = std::strtoll(timeout.c_str(), &end, 10);
+    if (*end != '\0' || wait_s < 1 || wait_s > 86400) {
+      return invalid_argument("--timeout {}: 1 to 86400 seconds are allowed", timeout);
+    }
+  }
+  STARLING_ASSIGN_OR_RETURN(
+      const Job job,
+      load({.file = flags.job, .environment = read_environment(), .sets = flags.sets}));
+  return ask(address, job.options, json, seconds(wait_s));
+}
+
+}  // namespace starling
