@@ -72,6 +72,7 @@ Table::~Table() = default;
 TableCounts Table::counts() const {
   TableCounts counts = counts_;
   counts.rows = live_rows_;
+  counts.lookups = lookup_hints_;
   return counts;
 }
 
@@ -117,18 +118,23 @@ ProbeView Table::probe_view(size_t touched_bytes) const {
       options_.placement};
 }
 
-uint32_t Table::probe_hints(std::span<const Key> keys, const RowNumber* rows, Probe* probes) const {
-  uint32_t wrong = 0;
+Table::HintCheck Table::probe_hints(std::span<const Key> keys, const RowHints& hints, size_t first,
+                                    Probe* probes) const {
+  HintCheck check;
+  const bool current = hints.generation == generation_;
   for (size_t i = 0; i < keys.size(); ++i) {
     Probe& probe = probes[i];
+    const RowNumber row = hints.rows[first + i];
     probe.hash = mixed_hash(keys[i]);
     probe.bucket = bucket_of(keys[i], probe.hash);
-    probe.row = slabs_->holds(rows[i]) ? rows[i] : kNoRow;
+    probe.row = slabs_->holds(row) ? row : kNoRow;
     probe.data = slabs_->at(probe.row);
-    const bool right = key_of(probe.data) == keys[i] && stamp_of(probe.data) != 0;
-    wrong |= uint32_t{!right} << i;
+    const bool missing = current && row == kNoRow;
+    const bool found = key_of(probe.data) == keys[i] && stamp_of(probe.data) != 0;
+    check.missing |= missing;
+    check.wrong |= uint32_t{!found && !missing} << i;
   }
-  return wrong;
+  return check;
 }
 
 bool Table::settle(std::span<const Key> keys, uint32_t wrong, Probe* probes) const {
@@ -193,9 +199,10 @@ Status Table::locate(std::span<const Key> keys, RowHints& hints) const {
   STARLING_RETURN_IF_ERROR(check_keys(keys));
   hints.rows.resize(keys.size());
   hints.generation = generation_;
-  probe(keys, nullptr, kWeightsOffset, [&](size_t first, std::span<Probe> probes, bool) {
-    for (size_t i = 0; i < probes.size(); ++i) hints.rows[first + i] = probes[i].row;
-  });
+  probe(keys, nullptr, kWeightsOffset, lookup_hints_,
+        [&](size_t first, std::span<Probe> probes, bool) {
+          for (size_t i = 0; i < probes.size(); ++i) hints.rows[first + i] = probes[i].row;
+        });
   return {};
 }
 
@@ -207,10 +214,11 @@ Status Table::gather(std::span<const Key> keys, const RowHints* hints, std::span
                             keys.size(), out.size());
   }
   const size_t touched = kWeightsOffset + layout_.weight_bytes;
-  probe(keys, hints, touched, [&](size_t first, std::span<Probe> probes, bool all_found) {
-    read_block(keys.subspan(first, probes.size()), probes.data(), all_found,
-               out.data() + first * dim);
-  });
+  probe(keys, hints, touched, lookup_hints_,
+        [&](size_t first, std::span<Probe> probes, bool all_found) {
+          read_block(keys.subspan(first, probes.size()), probes.data(), all_found,
+                     out.data() + first * dim);
+        });
   return {};
 }
 

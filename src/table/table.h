@@ -58,9 +58,17 @@ struct OperationCounts {
   uint64_t evicted = 0;    // to make room
 };
 
+// How the keys of calls that came with hints were found.
+struct HintCounts {
+  uint64_t kept = 0;    // by their hint, without a probe of the index
+  uint64_t probed = 0;  // by a probe: the row was created, moved or erased after the hint was made
+};
+
 struct TableCounts {
   OperationCounts total;  // of all operations
   uint64_t rows = 0;
+  HintCounts lookups;   // of gather and pool; `lookups.probed` is Stat's index_probes
+  HintCounts pushes;    // of resolve, push and apply
   uint64_t erased = 0;  // by erase, clear and drop_bucket
   std::array<uint64_t, kEvictionReasons> evicted{};
 };
@@ -194,10 +202,14 @@ class Table {
   ProbeView probe_view(size_t touched_bytes) const;
   template <class Visit>
   void probe(std::span<const Key> keys, const RowHints* hints, size_t touched_bytes,
-             Visit&& visit) const;
-  // Probes for the rows that a caller remembers, and which of them are not their keys' (as
-  // probe_block).
-  uint32_t probe_hints(std::span<const Key> keys, const RowNumber* rows, Probe* probes) const;
+             HintCounts& counts, Visit&& visit) const;
+  struct HintCheck {
+    uint32_t wrong = 0;    // bit i: the key of probe i must be looked for
+    bool missing = false;  // a key is known to have no row
+  };
+  // Probes for the rows that a caller remembers of the keys from `first` on.
+  HintCheck probe_hints(std::span<const Key> keys, const RowHints& hints, size_t first,
+                        Probe* probes) const;
   // Looks for the keys of the probes in `wrong`. True when all have a row.
   bool settle(std::span<const Key> keys, uint32_t wrong, Probe* probes) const;
   void first_weights(Key key, bool with_rest, std::span<float> out) const;
@@ -295,6 +307,9 @@ class Table {
   std::array<float*, kBlock> rest_weights_;
   std::vector<float> scratch_;  // (2 kBlock + 1, dim): gradients, weights, one gradient with decay
   mutable std::vector<float> pooled_rows_;
+
+  // Told by counts(), seen by no operation.
+  mutable HintCounts lookup_hints_;
 };
 
 }  // namespace starling

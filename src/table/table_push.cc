@@ -149,7 +149,7 @@ StatusOr<OperationCounts> Table::walk(Walk& walk) {
   const size_t touched = walk.gradients != nullptr || layout_.statistics != layout_.payload_end
                              ? layout_.payload_end
                              : kWeightsOffset + layout_.weight_bytes;
-  probe(walk.batch.keys, walk.batch.hints, touched,
+  probe(walk.batch.keys, walk.batch.hints, touched, counts_.pushes,
         [&](size_t first, std::span<Probe> probes, bool all_found) {
           walk_block(walk, first, probes, all_found);
         });

@@ -505,6 +505,37 @@ TEST(Table, StaleHintsNeverReadAWrongRow) {
   EXPECT_NE(hints.generation, table->generation());
 }
 
+TEST(Table, CountsTellWhatWasFoundByHintAndWhatByAProbe) {
+  auto table = make(base_options());
+  const auto keys = keys_of({1, 2, 3, 4});
+  push(*table, keys_of({1, 2, 3}));
+  RowHints hints;
+  ASSERT_TRUE(table->locate(keys, hints).ok());
+  std::vector<float> out(16);
+  ASSERT_TRUE(table->gather(keys, &hints, out).ok());
+  // Key 4 had no row and nothing was created since: no probe for it either.
+  EXPECT_EQ(table->counts().lookups.kept, 4u);
+  EXPECT_EQ(table->counts().lookups.probed, 0u);
+  EXPECT_EQ(out, gather(*table, keys));
+  const std::vector<float> gradients(16, 0.0f);
+  PushBatch batch;
+  batch.keys = keys;
+  batch.gradients = gradients;
+  batch.hints = &hints;
+  batch.key_set = KeySet::kUnique;
+  const auto pushed = table->push(batch);
+  ASSERT_TRUE(pushed.ok());
+  EXPECT_EQ(pushed->created, 1u);
+  EXPECT_EQ(table->counts().pushes.kept, 4u);
+  ASSERT_TRUE(table->erase(keys_of({2})).ok());
+  ASSERT_TRUE(table->gather(keys, &hints, out).ok());
+  // 2 is gone, 4 has come since; 1 and 3 are where they were.
+  EXPECT_EQ(table->counts().lookups.kept, 6u);
+  EXPECT_EQ(table->counts().lookups.probed, 2u);
+  EXPECT_EQ(table->counts().pushes.probed, 0u);
+  EXPECT_EQ(out, gather(*table, keys));
+}
+
 TEST(Table, BadOptionsAreRefusedByName) {
   const auto refused = [](const std::function<void(TableOptions&)>& change,
                           const std::string& part) {
