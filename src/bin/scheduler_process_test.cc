@@ -7,6 +7,8 @@
 #include <unistd.h>
 
 #include <array>
+#include <cstdlib>
+#include <filesystem>
 #include <map>
 #include <string>
 #include <thread>
@@ -14,7 +16,6 @@
 #include "base/mutex.h"
 #include "net/makers.h"
 #include "scheduler/client.h"
-#include "store/test_tools.h"
 
 extern char** environ;
 
@@ -125,8 +126,16 @@ Deadline soon() { return Deadline::in(RealClock(), kPatience); }
 
 class SchedulerProcessTest : public testing::TestWithParam<std::string> {
  protected:
-  TemporaryDirectory directory_;
-  const std::string ledger_ = directory_.path() + "/ledger";
+  void SetUp() override {
+    std::string name = testing::TempDir() + "starling-XXXXXX";
+    ASSERT_NE(::mkdtemp(name.data()), nullptr);
+    directory_ = name;
+    ledger_ = name + "/ledger";
+  }
+  void TearDown() override { std::filesystem::remove_all(directory_); }
+
+  std::string directory_;
+  std::string ledger_;
 };
 
 TEST_P(SchedulerProcessTest, NodesReattachAfterSigkillAndTheJobGoesOn) {

@@ -6,7 +6,7 @@
 #include "scheduler/file_ledger.h"
 #include "scheduler/memory_ledger.h"
 #include "store/faulty.h"
-#include "store/memory/file_system.h"
+#include "store/file_systems.h"
 
 namespace starling {
 namespace {

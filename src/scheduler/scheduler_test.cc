@@ -291,27 +291,53 @@ TEST(SchedulerTest, ADamagedLedgerIsDataLoss) {
 
 // One life of a job, each call repeated with the same number until it is answered. The process dies
 // instead of its n-th commit and comes back from the ledger; whatever n, the job ends the same.
-std::string live(int crash_at, bool* has_crashed) {
-  SchedulerOptions options;
-  options.checkpoint_path = "mem://cuts";
-  World world(options);
-  world.crash_at_commit(crash_at);
-  const auto insist = [&](const TestNode& node, Method method, const Message& request,
-                          const std::vector<TestNode>& ps = {}) {
+class Life {
+ public:
+  explicit Life(int crash_at) {
+    world_.crash_at_commit(crash_at);
+    ps_ = join(v1::ROLE_PS, "ps-0", 1);
+    hub_ = join(v1::ROLE_HUB, "hub-0", 2);
+    trainer_ = join(v1::ROLE_TRAINER, "trainer-0", 3);
+  }
+
+  // Everything that somebody could see of it.
+  std::string live() {
+    start_training();
+    work();
+    save();
+    look();
+    return seen_;
+  }
+
+  bool has_crashed() const { return has_crashed_; }
+
+ private:
+  static SchedulerOptions options() {
+    SchedulerOptions options;
+    options.checkpoint_path = "mem://cuts";
+    return options;
+  }
+
+  void recover() {
+    if (!world_.has_crashed()) return;
+    has_crashed_ = true;
+    world_.crash();
+  }
+
+  Message insist(const TestNode& node, Method method, const Message& request,
+                 const std::vector<TestNode>& ps = {}) {
     for (int attempt = 0; attempt < 3; ++attempt) {
-      const Token token = world.send(node, method, request);
-      if (!world.has_crashed()) {
-        for (const TestNode& each : ps) world.beat_ps(each);
+      const Token token = world_.send(node, method, request);
+      if (!world_.has_crashed()) {
+        for (const TestNode& each : ps) world_.beat_ps(each);
       }
-      if (world.answered(token)) return world.answer(token);
-      if (world.has_crashed()) {
-        *has_crashed = true;
-        world.crash();
-      }
+      if (world_.answered(token)) return world_.answer(token);
+      recover();
     }
     return status_reply(internal_error("never answered"));
-  };
-  const auto join = [&](v1::Role role, const std::string& name, uint64_t incarnation) {
+  }
+
+  TestNode join(v1::Role role, const std::string& name, uint64_t incarnation) {
     TestNode node{.role = role, .name = name, .incarnation = incarnation};
     node.session = incarnation * 10;
     Message request;
@@ -320,96 +346,104 @@ std::string live(int crash_at, bool* has_crashed) {
     node.id = reply.meta.register_reply().id();
     node.generation = reply.meta.register_reply().generation();
     return node;
-  };
-  std::string seen;
-  const auto note = [&seen](const Message& message) {
-    seen += message.meta.ShortDebugString() + "\n";
-  };
-  const TestNode ps = join(v1::ROLE_PS, "ps-0", 1);
-  TestNode hub = join(v1::ROLE_HUB, "hub-0", 2);
-  TestNode trainer = join(v1::ROLE_TRAINER, "trainer-0", 3);
-  Message set;
-  set.meta.mutable_set_job()->set_state(v1::JOB_STATE_FROZEN);
-  set.meta.mutable_set_job()->set_schema_hash(5);
-  hub.number = 1;
-  note(insist(hub, Method::kSchedulerSetJob, set));
-  set.meta.mutable_set_job()->set_state(v1::JOB_STATE_TRAINING);
-  hub.number = 2;
-  note(insist(hub, Method::kSchedulerSetJob, set, {ps}));
-  Message add;
-  add.meta.mutable_add_work()->set_queue("q");
-  add.meta.mutable_add_work()->set_complete(true);
-  for (uint32_t i = 0; i < 3; ++i) add.meta.mutable_add_work()->add_items()->set_item(i);
-  insist(hub, Method::kSchedulerAddWork, add);
-  for (uint32_t i = 0; i < 3; ++i) {
-    Message take;
-    take.meta.mutable_take_work()->set_queue("q");
-    hub.number = 10 + i;
-    note(insist(hub, Method::kSchedulerTakeWork, take));
-    Message ack;
-    ack.meta.mutable_ack_work()->set_queue("q");
-    ack.meta.mutable_ack_work()->add_items()->set_item(i);
-    note(insist(hub, Method::kSchedulerAckWork, ack));
-    Message barrier;
-    barrier.meta.mutable_barrier()->set_name("b");
-    barrier.meta.mutable_barrier()->add_members("trainer-0");
-    trainer.number = i + 1;
-    note(insist(trainer, Method::kSchedulerBarrier, barrier));
-    hub.number = 20 + i;
-    Message put = putting("k", std::to_string(i));
-    insist(hub, Method::kSchedulerPut, put);
   }
-  Message start;
-  start.meta.mutable_save_job();
-  hub.number = 30;
-  const Message cut = insist(hub, Method::kSchedulerSave, start);
-  seen += fmt::format("cut {}\n", cut.meta.save_job_reply().cut().cut_id());
-  const auto report = [&](const TestNode& node, v1::CutPhase phase) {
+
+  void note(const Message& message) { seen_ += message.meta.ShortDebugString() + "\n"; }
+
+  void start_training() {
+    Message set;
+    set.meta.mutable_set_job()->set_state(v1::JOB_STATE_FROZEN);
+    set.meta.mutable_set_job()->set_schema_hash(5);
+    hub_.number = 1;
+    note(insist(hub_, Method::kSchedulerSetJob, set));
+    set.meta.mutable_set_job()->set_state(v1::JOB_STATE_TRAINING);
+    hub_.number = 2;
+    note(insist(hub_, Method::kSchedulerSetJob, set, {ps_}));
+  }
+
+  void work() {
+    Message add;
+    add.meta.mutable_add_work()->set_queue("q");
+    add.meta.mutable_add_work()->set_complete(true);
+    for (uint32_t i = 0; i < 3; ++i) add.meta.mutable_add_work()->add_items()->set_item(i);
+    insist(hub_, Method::kSchedulerAddWork, add);
+    for (uint32_t i = 0; i < 3; ++i) {
+      Message take;
+      take.meta.mutable_take_work()->set_queue("q");
+      hub_.number = 10 + i;
+      note(insist(hub_, Method::kSchedulerTakeWork, take));
+      Message ack;
+      ack.meta.mutable_ack_work()->set_queue("q");
+      ack.meta.mutable_ack_work()->add_items()->set_item(i);
+      note(insist(hub_, Method::kSchedulerAckWork, ack));
+      Message barrier;
+      barrier.meta.mutable_barrier()->set_name("b");
+      barrier.meta.mutable_barrier()->add_members("trainer-0");
+      trainer_.number = i + 1;
+      note(insist(trainer_, Method::kSchedulerBarrier, barrier));
+      hub_.number = 20 + i;
+      insist(hub_, Method::kSchedulerPut, putting("k", std::to_string(i)));
+    }
+  }
+
+  void report(const TestNode& node, v1::CutPhase phase) {
     Message request;
     v1::SaveJobOption* option = request.meta.mutable_save_job();
     option->set_action(v1::SAVE_ACTION_REPORT);
     option->set_phase(phase);
     option->mutable_written()->set_done(true);
     insist(node, Method::kSchedulerSave, request);
-  };
-  report(hub, v1::CUT_PHASE_DRAIN);
-  report(hub, v1::CUT_PHASE_SNAPSHOT);
-  report(ps, v1::CUT_PHASE_SNAPSHOT);
-  report(ps, v1::CUT_PHASE_WRITE);
-  while (!world.commits.empty() && world.scheduler().job().newest_cut() == 0) {
-    world.take(world.scheduler().cut_written(1, std::string("path"), world.now()));
-    if (world.has_crashed()) {
-      *has_crashed = true;
-      world.crash();
+  }
+
+  void save() {
+    Message start;
+    start.meta.mutable_save_job();
+    hub_.number = 30;
+    const Message cut = insist(hub_, Method::kSchedulerSave, start);
+    seen_ += fmt::format("cut {}\n", cut.meta.save_job_reply().cut().cut_id());
+    report(hub_, v1::CUT_PHASE_DRAIN);
+    report(hub_, v1::CUT_PHASE_SNAPSHOT);
+    report(ps_, v1::CUT_PHASE_SNAPSHOT);
+    report(ps_, v1::CUT_PHASE_WRITE);
+    while (!world_.commits.empty() && world_.scheduler().job().newest_cut() == 0) {
+      world_.take(world_.scheduler().cut_written(1, std::string("path"), world_.now()));
+      recover();
     }
   }
-  const v1::JobInfo job = world.scheduler().job();
-  seen += fmt::format("state {} newest {} map {}\n", static_cast<int>(job.state()),
-                      job.newest_cut(), world.scheduler().map().version());
-  const Message value = insist({}, Method::kSchedulerGet, getting("k"));
-  seen += value.meta.get_reply().values_size() == 1 ? value.meta.get_reply().values(0).value()
-                                                    : "no value";
-  Message get;
-  get.meta.mutable_get_job()->set_with_work(true);
-  const Message work = insist({}, Method::kSchedulerGetJob, get);
-  for (const v1::WorkQueueInfo& queue : work.meta.get_job_reply().queues()) {
-    seen += queue.ShortDebugString();
+
+  void look() {
+    const v1::JobInfo job = world_.scheduler().job();
+    seen_ += fmt::format("state {} newest {} map {}\n", static_cast<int>(job.state()),
+                         job.newest_cut(), world_.scheduler().map().version());
+    const Message value = insist({}, Method::kSchedulerGet, getting("k"));
+    seen_ += value.meta.get_reply().values_size() == 1 ? value.meta.get_reply().values(0).value()
+                                                       : "no value";
+    Message get;
+    get.meta.mutable_get_job()->set_with_work(true);
+    const Message work = insist({}, Method::kSchedulerGetJob, get);
+    for (const v1::WorkQueueInfo& queue : work.meta.get_job_reply().queues()) {
+      seen_ += queue.ShortDebugString();
+    }
   }
-  return seen;
-}
+
+  World world_{options()};
+  TestNode ps_, hub_, trainer_;
+  std::string seen_;
+  bool has_crashed_ = false;
+};
 
 TEST(SchedulerTest, ACrashAtAnyCommitChangesNothingThatAnybodySees) {
-  bool crashed = false;
-  const std::string expected = live(0, &crashed);
-  ASSERT_FALSE(crashed);
+  Life undisturbed(0);
+  const std::string expected = undisturbed.live();
+  ASSERT_FALSE(undisturbed.has_crashed());
   EXPECT_THAT(expected, HasSubstr("newest 1"));
   EXPECT_THAT(expected, HasSubstr("done: 3"));
   int crashes = 0;
   for (int at = 1; at < 100; ++at) {
     SCOPED_TRACE(at);
-    crashed = false;
-    EXPECT_EQ(live(at, &crashed), expected);
-    if (!crashed) break;
+    Life life(at);
+    EXPECT_EQ(life.live(), expected);
+    if (!life.has_crashed()) break;
     ++crashes;
   }
   EXPECT_GT(crashes, 20);

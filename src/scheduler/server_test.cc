@@ -8,7 +8,7 @@
 #include <map>
 
 #include "net/faulty.h"
-#include "net/inproc/transport.h"
+#include "net/makers.h"
 #include "net/manual_lane.h"
 #include "scheduler/client.h"
 #include "scheduler/memory_ledger.h"
@@ -35,8 +35,7 @@ struct Recorder : SchedulerEvents {
 class Simulation {
  public:
   explicit Simulation(FaultOptions faults = {}) : network_(NetOptions(), Log(), metrics_) {
-    network_.add(Protocol::kInproc,
-                 std::make_unique<FaultyTransport>(std::make_unique<InprocTransport>(), faults));
+    network_.add(Protocol::kInproc, std::make_unique<FaultyTransport>(make_inproc(), faults));
     start();
   }
   ~Simulation() {

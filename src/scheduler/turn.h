@@ -11,14 +11,12 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/ids.h"
 #include "scheduler/events.h"
 #include "scheduler/ledger.h"
 #include "wire/message.h"
 
 namespace starling {
-
-// Names a request that is to be answered once; given by whoever calls the machine.
-enum class Token : uint64_t {};
 
 struct Answer {
   Token token{};

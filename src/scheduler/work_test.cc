@@ -200,90 +200,128 @@ struct Oracle {
   }
 };
 
+// The queues and the oracle side by side, told the same.
+class WorkPair {
+ public:
+  explicit WorkPair(uint64_t seed)
+      : rng_(seed, 2, 0),
+        count_(static_cast<uint32_t>(1 + rng_.below(12))),
+        oracle_{.items = std::vector<Oracle::Item>(count_)},
+        work_(std::make_unique<WorkQueues>(bench_.options)) {
+    Turn first = bench_.turn();
+    work_->add(first, adding(count_, true));
+    writes_ = first.writes;
+  }
+
+  void step() {
+    bench_.now += milliseconds(static_cast<int64_t>(rng_.below(20000)));
+    Turn turn = bench_.turn();
+    work_->expire(turn);
+    oracle_.free_due(bench_.now);
+    const auto node = static_cast<uint32_t>(1 + rng_.below(3));
+    const auto item = static_cast<uint32_t>(rng_.below(count_));
+    const uint64_t below = rng_.below(10);
+    switch (rng_.below(6)) {
+      case 0:
+        take(turn, node);
+        break;
+      case 1:
+        renew(turn, node, item, below);
+        break;
+      case 2:
+        ack(turn, node, item, below);
+        break;
+      case 3:
+        give_back(turn, node, item, below);
+        break;
+      case 4:
+        drop(turn, node);
+        break;
+      default:
+        restart(turn);
+    }
+    for (const LedgerWrite& write : turn.writes) writes_.push_back(write);
+  }
+
+ private:
+  TimePoint until() const { return bench_.now + bench_.options.work_lease; }
+
+  void take(Turn& turn, uint32_t node) {
+    const auto wanted = static_cast<uint32_t>(1 + rng_.below(3));
+    std::vector<uint32_t> got;
+    const Message reply = work_->take(turn, taking(wanted), node);
+    for (const auto& lease : reply.meta.take_work_reply().leases()) {
+      got.push_back(lease.work().item());
+      EXPECT_EQ(lease.done_below(), oracle_.items[lease.work().item()].below);
+    }
+    EXPECT_EQ(got, oracle_.take(node, wanted, until()));
+    const bool all_done = std::all_of(oracle_.items.begin(), oracle_.items.end(),
+                                      [](const auto& each) { return each.done; });
+    EXPECT_EQ(reply.meta.take_work_reply().finished(), all_done);
+  }
+
+  void renew(Turn& turn, uint32_t node, uint32_t item, uint64_t below) {
+    Oracle::Item& told = oracle_.items[item];
+    const Message reply = work_->renew(turn, about<v1::RenewWorkOption>(item, below), node);
+    const bool holds = !told.done && told.node == node;
+    EXPECT_EQ(reply.meta.renew_work_reply().lost_size(), holds ? 0 : 1);
+    if (holds) {
+      told.until = until();
+      told.below = std::max(told.below, below);
+    }
+  }
+
+  void ack(Turn& turn, uint32_t node, uint32_t item, uint64_t below) {
+    Oracle::Item& told = oracle_.items[item];
+    const Message reply = work_->ack(turn, about<v1::AckWorkOption>(item, below), node);
+    const bool refused = !told.done && told.node != 0 && told.node != node;
+    EXPECT_EQ(code_of(reply), refused ? StatusCode::kAborted : StatusCode::kOk);
+    if (!refused && !told.done) told = {.done = true, .below = std::max(told.below, below)};
+  }
+
+  void give_back(Turn& turn, uint32_t node, uint32_t item, uint64_t below) {
+    Oracle::Item& told = oracle_.items[item];
+    work_->give_back(turn, about<v1::GiveBackWorkOption>(item, below), node);
+    if (!told.done && told.node == node) {
+      told.below = std::max(told.below, below);
+      told.node = 0;
+    }
+  }
+
+  void drop(Turn& turn, uint32_t node) {
+    work_->drop_node(turn, node);
+    for (Oracle::Item& each : oracle_.items) {
+      if (each.node == node && !each.done) each.node = 0;
+    }
+  }
+
+  // What the ledger has is all there is; leases start anew.
+  void restart(Turn& turn) {
+    work_ = std::make_unique<WorkQueues>(bench_.options);
+    for (const LedgerWrite& write : turn.writes) writes_.push_back(write);
+    turn.writes.clear();
+    for (const LedgerEntry& entry : entries_of(writes_, "queue/")) {
+      ASSERT_TRUE(work_->load_queue(entry).ok());
+    }
+    for (const LedgerEntry& entry : entries_of(writes_, "item/")) {
+      ASSERT_TRUE(work_->load_item(entry, bench_.now).ok());
+    }
+    for (Oracle::Item& each : oracle_.items) each.until = until();
+  }
+
+  Rng rng_;
+  Bench bench_;
+  uint32_t count_;
+  Oracle oracle_;
+  std::unique_ptr<WorkQueues> work_;
+  std::vector<LedgerWrite> writes_;
+};
+
 TEST(WorkPropertyTest, RandomOperationsAgreeWithAnOracleOverRestarts) {
   for (uint64_t seed = 0; seed < 200; ++seed) {
     SCOPED_TRACE(seed);
-    Rng rng(seed, 2, 0);
-    Bench bench;
-    auto work = std::make_unique<WorkQueues>(bench.options);
-    const auto count = static_cast<uint32_t>(1 + rng.below(12));
-    Oracle oracle{.items = std::vector<Oracle::Item>(count)};
-    std::vector<LedgerWrite> writes;
-    Turn first = bench.turn();
-    work->add(first, adding(count, true));
-    writes = first.writes;
-    for (int step = 0; step < 120; ++step) {
-      bench.now += milliseconds(static_cast<int64_t>(rng.below(20000)));
-      Turn turn = bench.turn();
-      work->expire(turn);
-      oracle.free_due(bench.now);
-      const auto node = static_cast<uint32_t>(1 + rng.below(3));
-      const auto item = static_cast<uint32_t>(rng.below(count));
-      Oracle::Item& told = oracle.items[item];
-      const uint64_t below = rng.below(10);
-      const TimePoint until = bench.now + bench.options.work_lease;
-      switch (rng.below(6)) {
-        case 0: {
-          const auto wanted = static_cast<uint32_t>(1 + rng.below(3));
-          std::vector<uint32_t> got;
-          const Message reply = work->take(turn, taking(wanted), node);
-          for (const auto& lease : reply.meta.take_work_reply().leases()) {
-            got.push_back(lease.work().item());
-            EXPECT_EQ(lease.done_below(), oracle.items[lease.work().item()].below);
-          }
-          EXPECT_EQ(got, oracle.take(node, wanted, until));
-          const bool all_done = std::all_of(oracle.items.begin(), oracle.items.end(),
-                                            [](const auto& each) { return each.done; });
-          EXPECT_EQ(reply.meta.take_work_reply().finished(), all_done);
-          break;
-        }
-        case 1: {
-          const Message reply = work->renew(turn, about<v1::RenewWorkOption>(item, below), node);
-          const bool holds = !told.done && told.node == node;
-          EXPECT_EQ(reply.meta.renew_work_reply().lost_size(), holds ? 0 : 1);
-          if (holds) {
-            told.until = until;
-            told.below = std::max(told.below, below);
-          }
-          break;
-        }
-        case 2: {
-          const Message reply = work->ack(turn, about<v1::AckWorkOption>(item, below), node);
-          const bool refused = !told.done && told.node != 0 && told.node != node;
-          EXPECT_EQ(code_of(reply), refused ? StatusCode::kAborted : StatusCode::kOk);
-          if (!refused && !told.done) told = {.done = true, .below = std::max(told.below, below)};
-          break;
-        }
-        case 3:
-          work->give_back(turn, about<v1::GiveBackWorkOption>(item, below), node);
-          if (!told.done && told.node == node) {
-            told.below = std::max(told.below, below);
-            told.node = 0;
-          }
-          break;
-        case 4:
-          work->drop_node(turn, node);
-          for (Oracle::Item& each : oracle.items) {
-            if (each.node == node && !each.done) each.node = 0;
-          }
-          break;
-        default: {
-          // A restart: what the ledger has is all there is, leases start anew.
-          auto again = std::make_unique<WorkQueues>(bench.options);
-          for (const LedgerWrite& write : turn.writes) writes.push_back(write);
-          turn.writes.clear();
-          for (const LedgerEntry& entry : entries_of(writes, "queue/")) {
-            ASSERT_TRUE(again->load_queue(entry).ok());
-          }
-          for (const LedgerEntry& entry : entries_of(writes, "item/")) {
-            ASSERT_TRUE(again->load_item(entry, bench.now).ok());
-          }
-          work = std::move(again);
-          for (Oracle::Item& each : oracle.items) each.until = until;
-        }
-      }
-      for (const LedgerWrite& write : turn.writes) writes.push_back(write);
-    }
+    WorkPair pair(seed);
+    for (int step = 0; step < 120; ++step) pair.step();
   }
 }
 
