@@ -40,7 +40,7 @@ class LintTest(unittest.TestCase):
         for name in ("src", "tools", "build/x"):
             (self.root / name).mkdir(parents=True)
         (self.root / ".clang-format").write_text("BasedOnStyle: Google\n")
-        (self.root / ".clang-tidy").write_text("Checks: '-*,bugprone-use-after-move'\nWarningsAsErrors: '*'\n")
+        (self.root / ".clang-tidy").write_text("Checks: '-*,clang-diagnostic-*,bugprone-use-after-move'\nWarningsAsErrors: '*'\n")
         (self.root / "tools" / "lint.py").write_text("")
         (self.root / "build/x/build.ninja").write_text("")
         patches = [mock.patch.object(lint, "ROOT", self.root),
