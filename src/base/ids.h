@@ -20,6 +20,8 @@ enum class Rank : uint32_t {};
 enum class NodeId : uint32_t {};
 // One life of a process: a node that comes back under its name has a new one.
 enum class Incarnation : uint64_t {};
+// A request that a state machine answers once, now or later; chosen by whoever runs the machine.
+enum class Token : uint64_t {};
 
 inline constexpr uint32_t kBuckets = 4096;
 

@@ -28,7 +28,7 @@ inline std::string_view message_of(const Status& status) {
 // The code's name as gRPC writes it, such as NOT_FOUND.
 std::string code_name(StatusCode code);
 
-// The same code with `context: ` put before the message; OK stays OK.
+// The same code and payloads with `context: ` put before the message; OK stays OK.
 Status with_context(const Status& status, std::string_view context);
 
 // One maker per code: not_found("{}: no such table", name).

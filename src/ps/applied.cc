@@ -129,6 +129,18 @@ std::vector<AppliedBatches::Watermark> AppliedBatches::watermarks() const {
   return out;
 }
 
+std::vector<AppliedBatches::Part> AppliedBatches::parts() const {
+  std::vector<Part> out;
+  for (const auto& [key, item] : items_) {
+    for (const auto& [number, parts] : item.parts) {
+      for (const auto& [part, outcome] : parts) {
+        out.push_back({{key.first, key.second, number}, part, outcome});
+      }
+    }
+  }
+  return out;
+}
+
 size_t AppliedBatches::open_batches() const {
   size_t count = 0;
   for (const auto& [key, item] : items_) count += item.parts.size();

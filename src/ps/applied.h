@@ -44,7 +44,7 @@ class AppliedNumbers {
   size_t sessions() const { return sessions_.size(); }
   size_t open_numbers() const;
 
- private:
+  // For cuts.
   struct Record {
     uint64_t content_hash;
     Status outcome;
@@ -53,6 +53,11 @@ class AppliedNumbers {
     uint64_t acked_below = 0;
     std::map<uint64_t, Record> applied;  // at or above acked_below
   };
+  const std::map<uint64_t, Session>& all() const { return sessions_; }
+  const std::vector<uint64_t>& fences() const { return fences_; }
+  void restore(uint64_t id, Session session) { sessions_[id] = std::move(session); }
+
+ private:
   std::map<uint64_t, Session> sessions_;
   std::set<uint64_t> fenced_;
   std::vector<uint64_t> fences_;  // in the order of fencing
@@ -81,6 +86,14 @@ class AppliedBatches {
   };
   std::vector<Watermark> watermarks() const;
   size_t open_batches() const;
+
+  // For cuts: what is applied above the watermarks.
+  struct Part {
+    BatchId batch;
+    std::string part;
+    Status outcome;
+  };
+  std::vector<Part> parts() const;
 
  private:
   struct Item {

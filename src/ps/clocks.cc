@@ -4,6 +4,18 @@
 
 namespace starling {
 
+void RankClocks::set_staleness(std::optional<uint32_t> staleness, uint64_t clock) {
+  staleness_.erase(staleness_.lower_bound(clock), staleness_.end());
+  staleness_[clock] = staleness;
+  if (staleness_.size() > kStalenessMax) staleness_.erase(staleness_.begin());
+}
+
+std::optional<uint32_t> RankClocks::staleness(uint64_t clock) const {
+  if (staleness_.empty()) return std::nullopt;
+  auto it = staleness_.upper_bound(clock);
+  return it == staleness_.begin() ? it->second : std::prev(it)->second;
+}
+
 void RankClocks::join(Rank rank, uint64_t clock) {
   State& state = ranks_[rank];
   state.clock = std::max(state.clock, clock);
@@ -55,8 +67,9 @@ uint64_t RankClocks::clock(Rank rank) const {
 }
 
 bool RankClocks::ready(uint64_t clock) const {
-  if (!staleness_ || clock <= *staleness_) return true;
-  const uint64_t needed = clock - *staleness_;
+  const std::optional<uint32_t> bound = staleness(clock);
+  if (!bound || clock <= *bound) return true;
+  const uint64_t needed = clock - *bound;
   return std::all_of(ranks_.begin(), ranks_.end(),
                      [&](const auto& entry) { return reached(entry.second, needed); });
 }
@@ -69,9 +82,10 @@ uint64_t RankClocks::behind(uint64_t clock) const {
 
 std::vector<Rank> RankClocks::waiting_for(uint64_t clock) const {
   std::vector<Rank> out;
-  if (!staleness_ || clock <= *staleness_) return out;
+  const std::optional<uint32_t> bound = staleness(clock);
+  if (!bound || clock <= *bound) return out;
   for (const auto& [rank, state] : ranks_) {
-    if (!reached(state, clock - *staleness_)) out.push_back(rank);
+    if (!reached(state, clock - *bound)) out.push_back(rank);
   }
   return out;
 }

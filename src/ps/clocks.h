@@ -16,13 +16,15 @@
 namespace starling {
 
 inline constexpr uint64_t kTicksAheadMax = 4096;  // of one rank, above its clock
+inline constexpr size_t kStalenessMax = 16;       // announced changes; the oldest go first
 
 class RankClocks {
  public:
-  // Without a bound: asynchronous.
-  void set_staleness(std::optional<uint32_t> staleness) { staleness_ = staleness; }
-  std::optional<uint32_t> staleness() const { return staleness_; }
-  bool synchronous() const { return staleness_ == 0u; }
+  // Holds for the steps from `clock` on, whatever was said of them before. Without a bound:
+  // asynchronous.
+  void set_staleness(std::optional<uint32_t> staleness, uint64_t clock = 0);
+  std::optional<uint32_t> staleness(uint64_t clock) const;
+  bool synchronous(uint64_t clock) const { return staleness(clock) == 0u; }
 
   // The rank takes part from `clock` on: it counts as having finished all steps before.
   void join(Rank rank, uint64_t clock);
@@ -54,6 +56,11 @@ class RankClocks {
     std::optional<uint64_t> leaves;  // the first step it takes no part in
     std::set<uint64_t> ahead;        // finished steps above `clock`, out of order
   };
+  // What a cut knew of a rank that takes part. Ranks that nobody announced are left out: they may
+  // not come back, and everybody would wait for them.
+  void restore(Rank rank, State state) {
+    if (auto it = ranks_.find(rank); it != ranks_.end()) it->second = std::move(state);
+  }
 
  private:
   // The steps that count for others' waiting: a rank that has left holds nobody.
@@ -62,7 +69,8 @@ class RankClocks {
   }
 
   std::map<Rank, State> ranks_;
-  std::optional<uint32_t> staleness_;
+  // By the first step that it holds for; the first entry also holds for those before.
+  std::map<uint64_t, std::optional<uint32_t>> staleness_;
 };
 
 }  // namespace starling

@@ -102,15 +102,18 @@ Status DenseVariable::check_values(const Message& request, const v1::DenseValues
   return absl::OkStatus();
 }
 
-void DenseVariable::apply(const Message& request, const v1::DenseGradPart& part) {
-  const Range range = *range_of(part.has_range() ? &part.range() : nullptr);
-  const auto values = request.tensors[part.grads_tensor()].values<float>();
-  for (uint32_t at = split_.part_of(range.begin); at < split_.parts && split_.begin(at) < range.end;
-       ++at) {
-    const uint64_t begin = split_.begin(at);
-    // A part that leaves a NaN out counts it and is otherwise unchanged.
-    (void)parts_.at(at)->push(values.subspan(begin - range.begin, split_.end(at) - begin),
-                              updates_);
+void DenseVariable::apply(const Message& request) {
+  for (const v1::DenseGradPart& part : request.meta.push_grad().dense()) {
+    if (part.variable() != proto_.name()) continue;
+    const Range range = *range_of(part.has_range() ? &part.range() : nullptr);
+    const auto values = request.tensors[part.grads_tensor()].values<float>();
+    for (uint32_t at = split_.part_of(range.begin);
+         at < split_.parts && split_.begin(at) < range.end; ++at) {
+      const uint64_t begin = split_.begin(at);
+      // A part that leaves a NaN out counts it and is otherwise unchanged.
+      (void)parts_.at(at)->push(values.subspan(begin - range.begin, split_.end(at) - begin),
+                                updates_);
+    }
   }
   ++updates_;
   ++version_;

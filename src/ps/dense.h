@@ -27,6 +27,8 @@ class DenseVariable {
   const DenseSplit& split() const { return split_; }
   uint64_t version() const { return version_; }
   void set_version(uint64_t version) { version_ = version; }
+  uint64_t updates() const { return updates_; }  // the step of asynchronous schedules
+  void set_updates(uint64_t updates) { updates_ = updates; }
   size_t memory_bytes() const;
   std::map<uint32_t, std::unique_ptr<DenseTable>>& parts() { return parts_; }
 
@@ -37,7 +39,8 @@ class DenseVariable {
   Status check_values(const Message& request, const v1::DenseValuesPart& part) const;
 
   // Operations, of messages that passed the check.
-  void apply(const Message& request, const v1::DenseGradPart& part);
+  // One step with all parts that the message has of this variable.
+  void apply(const Message& request);
   void set(const Message& request, const v1::DenseValuesPart& part);
   // One step on the mean (or sum) over `ranks` of the gradients that the messages have of this
   // variable, added in their order. `clock` is the step for schedules.

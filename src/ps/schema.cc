@@ -265,11 +265,11 @@ StatusOr<DenseOptions> dense_options(const v1::DenseOptions& proto, uint64_t see
   return options;
 }
 
-Status Schema::add(const v1::CreateOption& option) {
+Status ShardSchema::add(const v1::CreateOption& option) {
   if (has_seed_ && seed_ != option.seed()) {
     return already_exists("the job's seed is {}, not {}", seed_, option.seed());
   }
-  Schema next = *this;
+  ShardSchema next = *this;
   next.seed_ = option.seed();
   next.has_seed_ = true;
   for (const v1::TableOptions& table : option.tables()) {
@@ -293,7 +293,7 @@ Status Schema::add(const v1::CreateOption& option) {
   return absl::OkStatus();
 }
 
-uint64_t Schema::hash() const {
+uint64_t ShardSchema::hash() const {
   XXH3_state_t* state = XXH3_createState();
   XXH3_64bits_reset(state);
   XXH3_64bits_update(state, &seed_, sizeof(seed_));

@@ -1,4 +1,4 @@
-// Schema turns the options of the proto into those of tables, and says what set of tables and
+// ShardSchema turns the options of the proto into those of tables, and says what set of tables and
 // variables a job has.
 //
 // Uses: base, wire, table. Threads: shard-local values.
@@ -21,7 +21,7 @@ StatusOr<TableOptions> table_options(const v1::TableOptions& proto, uint64_t see
 // The variable as a whole; each part takes its own begin and end.
 StatusOr<DenseOptions> dense_options(const v1::DenseOptions& proto, uint64_t seed);
 
-class Schema {
+class ShardSchema {
  public:
   // Adds what is new; the same again is fine. AlreadyExists: another table or variable of that
   // name, or another seed; the message says which field differs. InvalidArgument,

@@ -26,7 +26,7 @@ void Shard::tick(TimePoint now) {
       ++it;
       continue;
     }
-    refuse(it->token, waiting_for(it->request));
+    try_lookup(it->request, it->token, /*last_try=*/true);
     it = waiting_.erase(it);
   }
 }
@@ -55,6 +55,7 @@ void Shard::on_event(const v1::Event& event) {
     const auto id = static_cast<Rank>(rank.rank());
     if (rank.leaves()) {
       clocks_.leave(id, rank.clock());
+      if (!clocks_.active(id)) rank_batches_.erase(id);
     } else {
       clocks_.join(id, rank.clock());
     }
@@ -63,7 +64,8 @@ void Shard::on_event(const v1::Event& event) {
   } else if (event.has_staleness()) {
     clocks_.set_staleness(event.staleness().has_staleness()
                               ? std::optional(event.staleness().staleness())
-                              : std::nullopt);
+                              : std::nullopt,
+                          event.staleness().clock());
     retry_waiting();
   } else if (event.has_node()) {
     const v1::Node& node = event.node();
@@ -73,10 +75,28 @@ void Shard::on_event(const v1::Event& event) {
     const auto incarnation = static_cast<Incarnation>(node.incarnation());
     if (life.incarnation != Incarnation{0} && (dead || life.incarnation != incarnation)) {
       drop_batches_of(id, life.incarnation);
+      fence_sessions_of(id, life.incarnation);
     }
     life = {incarnation, dead};
   } else if (event.has_job() && event.job().generation() > options_.generation) {
     options_.generation = event.job().generation();
+  }
+}
+
+void Shard::note_session(const v1::Header& header) {
+  if (header.incarnation() == 0) return;
+  session_owners_[header.session()] = {static_cast<NodeId>(header.role_id()),
+                                       static_cast<Incarnation>(header.incarnation())};
+}
+
+void Shard::fence_sessions_of(NodeId node, Incarnation incarnation) {
+  for (auto it = session_owners_.begin(); it != session_owners_.end();) {
+    if (it->second != std::pair(node, incarnation)) {
+      ++it;
+      continue;
+    }
+    numbers_.fence(it->first);
+    it = session_owners_.erase(it);
   }
 }
 
@@ -150,6 +170,7 @@ bool Shard::begin_numbered(Call& call, AppliedNumbers::Operation& operation) {
     answer_ok(call.token);
     return false;
   }
+  note_session(call.request.meta.header());
   return true;
 }
 
@@ -174,7 +195,7 @@ void Shard::on(MethodTag<Method::kPsCreate>, Call& call) {
   if (Refusal refusal = check_header(call.request.meta.header(), false); !refusal.status.ok()) {
     return refuse(call.token, refusal);
   }
-  Schema next = schema_;
+  ShardSchema next = schema_;
   if (const Status status = next.add(call.request.meta.create()); !status.ok()) {
     const bool differs = status.code() == StatusCode::kAlreadyExists;
     return refuse(call.token, status, differs ? v1::REASON_SCHEMA_DIFFERS : v1::REASON_NONE);

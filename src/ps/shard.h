@@ -31,8 +31,10 @@
 
 namespace starling {
 
-// Names a request until its reply; the caller's choice.
-enum class Token : uint64_t {};
+namespace ckpt {
+class ShardState;
+}
+struct RestoredShard;  // cut_restore.h
 
 struct ShardOptions {
   NodeId node{0};
@@ -44,13 +46,13 @@ struct ShardOptions {
   size_t staging_bytes_max = size_t{1} << 30;  // staged pushes and waiting lookups
   uint32_t waiting_max = 4096;                 // lookups
   size_t memory_bytes_max = 0;                 // of this shard's tables; 0: no limit
+  BufferPool* pool = nullptr;                  // for large replies; none: the allocator
 };
 
 // What a shard counts of its requests.
 struct ShardCounts {
   uint64_t feeds = 0;
   uint64_t repeats = 0;        // pushes answered without applying them
-  uint64_t index_probes = 0;   // made by lookups because a row had moved since its feed
   uint64_t staleness_max = 0;  // the largest seen in a lookup
 };
 
@@ -114,15 +116,23 @@ class Shard {
   size_t memory_bytes() const;
   const ShardCounts& counts() const { return counts_; }
   const RankClocks& clocks() const { return clocks_; }
+  // The newest batch that each rank has finished here, with its clock after it.
+  const std::map<Rank, v1::RankBatch>& rank_batches() const { return rank_batches_; }
 
   // For checkpoints and tests.
-  const Schema& schema() const { return schema_; }
+  const ShardSchema& schema() const { return schema_; }
   Table* table(const std::string& name);
   DenseVariable* variable(const std::string& name);
   const ShardRoutes& routes() const { return routes_; }
   bool owns_bucket(uint32_t bucket) const {
     return !routes_.empty() && routes_.owner_of_bucket(bucket) == index_;
   }
+  const ShardOptions& options() const { return options_; }
+  // What a cut keeps beside rows and variables. cut_state.cc
+  void save_state(ckpt::ShardState& out) const;
+  // Takes over what was read from a cut; the job is of `generation` from now on. Requests that wait
+  // are refused with Aborted.
+  void adopt(RestoredShard restored, uint64_t generation);
 
   using Call = ShardCall;
   // For the host's answers.
@@ -186,6 +196,9 @@ class Shard {
   bool begin_numbered(Call& call, AppliedNumbers::Operation& operation);
   static v1::Reason reason_of(const Status& status, const AppliedNumbers::Operation& operation);
   Refusal memory_full() const;
+  // Sessions end with the process that opened them.
+  void note_session(const v1::Header& header);
+  void fence_sessions_of(NodeId node, Incarnation incarnation);
   bool over_memory() const {
     return options_.memory_bytes_max > 0 && memory_bytes() >= options_.memory_bytes_max;
   }
@@ -212,6 +225,7 @@ class Shard {
   // Applies the parts of one message that are new; the message has passed its checks.
   void apply_batch_parts(const Message& request, PreparedBatch* batch, bool with_dense);
   Status apply_sparse(const Message& request, const v1::BatchGradPart& part, PreparedBatch& batch);
+  void note_batch(const v1::Header& header);
   void tick_rank(const v1::Header& header, uint32_t announced,
                  const std::vector<std::string>& parts);
 
@@ -231,7 +245,8 @@ class Shard {
   Refusal list_keys(const Message& request, const std::string& table,
                     std::optional<uint32_t> keys_tensor, const v1::KeyRange* range,
                     KeyList& out) const;
-  Refusal list_range(const Table& table, const v1::KeyRange& range, KeyList& out) const;
+  Refusal list_range(const v1::Header& header, const Table& table, const v1::KeyRange& range,
+                     KeyList& out) const;
   Refusal stale_map(const std::string& what) const;
   struct KeyPush;  // one part of a push by key, checked
   Refusal check_key_push(const Message& request, std::vector<KeyPush>& parts) const;
@@ -241,7 +256,7 @@ class Shard {
 
   ShardOptions options_;
   ShardHost& host_;
-  Schema schema_;
+  ShardSchema schema_;
   std::map<std::string, std::unique_ptr<Table>> tables_;
   std::map<std::string, PartCounts> part_counts_;
   std::map<std::string, std::unique_ptr<DenseVariable>> variables_;
@@ -253,8 +268,10 @@ class Shard {
   std::map<NodeId, NodeLife> nodes_;
 
   AppliedNumbers numbers_;
+  std::map<uint64_t, std::pair<NodeId, Incarnation>> session_owners_;
   AppliedBatches batches_;
   RankClocks clocks_;
+  std::map<Rank, v1::RankBatch> rank_batches_;
 
   std::map<BatchId, PreparedBatch> prepared_;
   std::map<KeptName, Message> kept_replies_;  // of synchronous lookups, until the watermark passes

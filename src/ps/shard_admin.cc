@@ -59,7 +59,7 @@ void Shard::on(MethodTag<Method::kPsShrink>, Call& call) {
   if (Refusal refusal = check_trainable(call.request.meta.header(), false); !refusal.status.ok()) {
     return refuse(call.token, refusal);
   }
-  if (clocks_.synchronous() && !staged_.empty()) {
+  if (!staged_.empty()) {
     return refuse(call.token,
                   failed_precondition("a synchronous step is half pushed; shrink at a cut"));
   }
@@ -132,7 +132,9 @@ void Shard::on(MethodTag<Method::kPsStat>, Call& call) {
   stat->set_memory_bytes(memory_bytes());
   stat->set_feeds(counts_.feeds);
   stat->set_prepared_batches(prepared_.size());
-  stat->set_index_probes(counts_.index_probes);
+  uint64_t probes = 0;
+  for (const auto& [name, table] : tables_) probes += table->counts().lookups.probed;
+  stat->set_index_probes(probes);
   stat->set_repeats(counts_.repeats);
   stat->set_staleness_max(counts_.staleness_max);
   if (option.with_latencies()) host_.describe_rpcs(*stat);

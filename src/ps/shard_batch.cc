@@ -179,7 +179,7 @@ void Shard::look_up(const BatchId& id, PreparedBatch& batch, const Message& requ
     if (const Status status = gather_batch(batch, request, reply); !status.ok())
       return refuse(token, status);
     // Asked again, by whoever takes the batch over, it must read the same values.
-    if (clocks_.synchronous()) kept_replies_.emplace(name, reply);
+    if (clocks_.synchronous(request.meta.header().clock())) kept_replies_.emplace(name, reply);
   }
   const v1::EmbeddingLookupOption& option = request.meta.embedding_lookup();
   const StatusOr<uint64_t> total = shape_reply(option.range(), option.dtype(), reply);
@@ -205,7 +205,7 @@ Status Shard::gather_batch(PreparedBatch& batch, const Message& request, Message
     out->set_table(part.table);
     const auto dim = static_cast<int64_t>(table.dim());
     if (part.row_keys > 0) {
-      Tensor rows = Tensor::allocate(DType::kFloat32, {part.row_keys, dim});
+      Tensor rows = Tensor::allocate(DType::kFloat32, {part.row_keys, dim}, options_.pool);
       const bool all = part.row_keys == part.keys().size();
       RowHints first;
       if (!all)
@@ -219,8 +219,8 @@ Status Shard::gather_batch(PreparedBatch& batch, const Message& request, Message
     }
     for (const PreparedField& field : part.fields) {
       if (!field.pooled) continue;
-      Tensor sums =
-          Tensor::allocate(DType::kFloat32, {static_cast<int64_t>(field.segments()), dim});
+      Tensor sums = Tensor::allocate(DType::kFloat32, {static_cast<int64_t>(field.segments()), dim},
+                                     options_.pool);
       const Status status = table.pool(part.keys(), &part.hints, field.layout(), Pooling::kSum,
                                        sums.mutable_values<float>());
       if (!status.ok()) return status;

@@ -29,8 +29,8 @@ struct Shard::KeyPush {
   bool create;
 };
 
-Shard::Refusal Shard::list_range(const Table& table, const v1::KeyRange& range,
-                                 KeyList& out) const {
+Shard::Refusal Shard::list_range(const v1::Header& header, const Table& table,
+                                 const v1::KeyRange& range, KeyList& out) const {
   const Placement& placement = table.options().placement;
   const std::string& name = table.options().name;
   if (!placement.by_range()) return {invalid_argument("{} is not a range table", name)};
@@ -41,6 +41,10 @@ Shard::Refusal Shard::list_range(const Table& table, const v1::KeyRange& range,
   if (range.hi() - range.lo() > kRangeKeysMax) {
     return {resource_exhausted("{}: a range of {} keys; at most {} at once", name,
                                range.hi() - range.lo(), kRangeKeysMax)};
+  }
+  // Both sides must mean the same keys.
+  if (header.map_version() != 0 && header.map_version() != routes_.version()) {
+    return stale_map(name);
   }
   for (uint64_t key = range.lo(); key < range.hi(); ++key) {
     if (routes_.owner(placement, static_cast<Key>(key)) == index_)
@@ -57,7 +61,7 @@ Shard::Refusal Shard::list_keys(const Message& request, const std::string& name,
   if (it == tables_.end()) return {not_found("no table named {}", name)};
   if (keys_tensor.has_value() == (range != nullptr))
     return {invalid_argument("{}: needs keys or a range, not both", name)};
-  if (range != nullptr) return list_range(*it->second, *range, out);
+  if (range != nullptr) return list_range(request.meta.header(), *it->second, *range, out);
   const StatusOr<const Tensor*> tensor =
       tensor_at(request, *keys_tensor, name + ".keys", DType::kUInt64, 1);
   if (!tensor.ok()) return {tensor.status()};
@@ -133,8 +137,11 @@ void Shard::push_keys(Call& call) {
     }
     counts.pushes += part.list.keys.size();
   }
-  for (const v1::DenseGradPart& part : call.request.meta.push_grad().dense()) {
-    variables_.at(part.variable())->apply(call.request, part);
+  for (const auto& [name, variable] : variables_) {
+    const auto& dense = call.request.meta.push_grad().dense();
+    const bool has = std::any_of(dense.begin(), dense.end(),
+                                 [&](const auto& part) { return part.variable() == name; });
+    if (has) variable->apply(call.request);
   }
   numbers_.record(operation);
   ++step_;
@@ -245,7 +252,8 @@ Status Shard::pull_part(const v1::KeyPullPart& part, const KeyList& list, Messag
   counts.hot.count(keys);
   counts.misses += static_cast<uint64_t>(std::count(hints.rows.begin(), hints.rows.end(), kNoRow));
   Tensor values = Tensor::allocate(
-      DType::kFloat32, {static_cast<int64_t>(keys.size()), static_cast<int64_t>(table.dim())});
+      DType::kFloat32, {static_cast<int64_t>(keys.size()), static_cast<int64_t>(table.dim())},
+      options_.pool);
   STARLING_RETURN_IF_ERROR(table.gather(keys, &hints, values.mutable_values<float>()));
   out->set_values_tensor(static_cast<uint32_t>(reply.tensors.size()));
   reply.tensors.push_back(std::move(values));
@@ -272,6 +280,7 @@ bool Shard::create_pulled(const Call& call, const std::vector<KeyList>& lists) {
     ++counts_.repeats;
     return true;
   }
+  note_session(call.request.meta.header());
   if (over_memory()) {
     refuse(call.token, memory_full());
     return false;

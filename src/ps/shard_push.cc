@@ -19,6 +19,12 @@ std::vector<std::string> parts_of(const v1::PushGradOption& option) {
   return names;
 }
 
+std::set<std::string> variables_of(const v1::PushGradOption& option) {
+  std::set<std::string> names;
+  for (const auto& part : option.dense()) names.insert(part.variable());
+  return names;
+}
+
 size_t bytes_of(const Message& message) {
   size_t bytes = message.meta.ByteSizeLong();
   for (const Tensor& tensor : message.tensors) bytes += tensor.bytes();
@@ -80,7 +86,7 @@ void Shard::push_batch(Call& call) {
     }
     return refuse(call.token, refusal);
   }
-  if (clocks_.synchronous() && header.has_rank()) {
+  if (header.has_rank() && clocks_.synchronous(header.clock())) {
     return stage(call, static_cast<Rank>(header.rank()), header.clock());
   }
   apply_batch_parts(call.request, batch, /*with_dense=*/true);
@@ -174,6 +180,7 @@ Shard::Refusal Shard::check_batch_part(const Message& request, const v1::BatchGr
 }
 
 Shard::Refusal Shard::check_dense_push(const Message& request) const {
+  std::set<std::pair<std::string, uint64_t>> starts;
   for (const v1::DenseGradPart& part : request.meta.push_grad().dense()) {
     auto it = variables_.find(part.variable());
     if (it == variables_.end()) return {not_found("no variable named {}", part.variable())};
@@ -182,6 +189,14 @@ Shard::Refusal Shard::check_dense_push(const Message& request) const {
       return {invalid_argument("{}", message_of(status)), v1::REASON_CONTENT_REFUSED};
     }
     if (!status.ok()) return {status};
+    const DenseSplit& split = it->second->split();
+    const uint64_t end = part.has_range() ? part.range().end() : split.elements;
+    for (uint32_t at = split.part_of(part.range().begin());
+         at < split.parts && split.begin(at) < end; ++at) {
+      if (starts.emplace(part.variable(), split.begin(at)).second) continue;
+      return {invalid_argument("{}: two gradients of element {} in one push", part.variable(),
+                               split.begin(at))};
+    }
   }
   return {};
 }
@@ -237,6 +252,7 @@ void Shard::apply_step(uint64_t clock, const std::vector<Rank>& ranks) {
     auto it = step.find(rank);
     if (it == step.end()) continue;
     for (const Message& message : it->second.messages) {
+      note_batch(message.meta.header());
       auto prepared = prepared_.find(batch_of(message.meta.header()));
       apply_batch_parts(message, prepared == prepared_.end() ? nullptr : &prepared->second,
                         /*with_dense=*/false);
@@ -271,14 +287,13 @@ void Shard::apply_batch_parts(const Message& request, PreparedBatch* batch, bool
     batches_.record(id, part.table(), apply_sparse(request, part, *batch));
     any = true;
   }
-  for (const v1::DenseGradPart& part : option.dense()) {
-    if (!with_dense) break;
-    if (batches_.is_applied(id, part.variable())) {
+  for (const std::string& name : with_dense ? variables_of(option) : std::set<std::string>()) {
+    if (batches_.is_applied(id, name)) {
       ++counts_.repeats;
       continue;
     }
-    variables_.at(part.variable())->apply(request, part);
-    batches_.record(id, part.variable());
+    variables_.at(name)->apply(request);
+    batches_.record(id, name);
     any = true;
   }
   if (any) ++step_;
@@ -333,6 +348,14 @@ Status Shard::apply_sparse(const Message& request, const v1::BatchGradPart& part
   return done.status();
 }
 
+void Shard::note_batch(const v1::Header& header) {
+  v1::RankBatch& newest = rank_batches_[static_cast<Rank>(header.rank())];
+  if (newest.clock() > header.clock()) return;
+  newest.set_rank(header.rank());
+  newest.set_clock(header.clock() + 1);
+  *newest.mutable_batch() = header.batch();
+}
+
 // A step counts when all of its announced parts are in, whether or not they had data or were
 // repeats.
 void Shard::tick_rank(const v1::Header& header, uint32_t announced,
@@ -345,6 +368,7 @@ void Shard::tick_rank(const v1::Header& header, uint32_t announced,
     if (so_far.size() < announced) return;
   }
   announced_.erase({rank, header.clock()});
+  note_batch(header);
   // Beyond the bound the rank is only seen as slower than it is, and catches up with its next
   // ticks.
   (void)clocks_.tick(rank, header.clock());

@@ -43,7 +43,7 @@ TEST(Shard, CreateComesBeforeFreezeAndTrainingAfter) {
 }
 
 TEST(Shard, TheSchemaHashDependsOnEveryOption) {
-  Schema a, b, c;
+  ShardSchema a, b, c;
   v1::CreateOption option;
   *option.add_tables() = ShardBench::plain_table("t", 2);
   ASSERT_TRUE(a.add(option).ok());

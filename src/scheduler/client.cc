@@ -18,14 +18,6 @@ constexpr Duration kLastTry = milliseconds(500);
 constexpr Duration kRetryMin = milliseconds(20);
 constexpr Duration kRetryMax = seconds(1);
 
-Status refusal_of(const Message& reply) {
-  Status status = status_of(reply);
-  if (!status.ok() && reply.meta.status().reason() != v1::REASON_NONE) {
-    status.SetPayload(kReasonPayload, absl::Cord(std::to_string(reply.meta.status().reason())));
-  }
-  return status;
-}
-
 bool is_numbered(Method method) {
   return method == Method::kSchedulerSetJob || method == Method::kSchedulerPut ||
          method == Method::kSchedulerSave || method == Method::kSchedulerTakeWork ||
@@ -50,6 +42,14 @@ v1::Reason reason_of(const Status& status) {
   const auto payload = status.GetPayload(kReasonPayload);
   if (!payload.has_value()) return v1::REASON_NONE;
   return static_cast<v1::Reason>(std::stoi(std::string(*payload)));
+}
+
+Status refusal_of(const Message& reply) {
+  Status status = status_of(reply);
+  if (!status.ok() && reply.meta.status().reason() != v1::REASON_NONE) {
+    status.SetPayload(kReasonPayload, absl::Cord(std::to_string(reply.meta.status().reason())));
+  }
+  return status;
 }
 
 // Lives on the lane; tasks and callbacks hold it weakly.

@@ -54,6 +54,8 @@ class SchedulerEvents {
 // The reason that came with a refusal; REASON_NONE when none did. Every status of this client has
 // it.
 v1::Reason reason_of(const Status& status);
+// The status of a reply, with its reason as reason_of() reads it.
+Status refusal_of(const Message& reply);
 
 class SchedulerClient {
  public:
