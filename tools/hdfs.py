@@ -28,13 +28,19 @@ ARTIFACTS = ("hadoop-hdfs", "hadoop-common", "hadoop-hdfs-client")
 NAMENODE = "org.apache.hadoop.hdfs.server.namenode.NameNode"
 DATANODE = "org.apache.hadoop.hdfs.server.datanode.DataNode"
 STORE_PASSWORD = "starling"  # of a key that lives as long as one test run
-READY_SECONDS = 90
+# Six seconds are usual; a machine that is busy with other tests has taken ten times as long.
+READY_SECONDS = 900
+REPLY_SECONDS = 60
 START_TRIES = 3
 EXIT_MISSING = 3
 
 
 class Missing(Exception):
     """A program that this script cannot do without is not installed."""
+
+
+class Ended(RuntimeError):
+    """A server ended while it was waited for."""
 
 
 def need(program, package):
@@ -83,15 +89,16 @@ def fetch():
     return jars
 
 
-def free_ports(count):
-    """Held open until all are known, so that the kernel does not give one twice."""
-    sockets = [socket.socket() for _ in range(count)]
-    for s in sockets:
+def hold_ports(count):
+    """Sockets on free ports of the kernel's choice. While one is open nobody gets its port by chance, yet a server that
+    asks for that very port (with SO_REUSEADDR, as Java does) gets it: the socket never listens."""
+    held = []
+    for _ in range(count):
+        s = socket.socket()
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         s.bind(("127.0.0.1", 0))
-    ports = [s.getsockname()[1] for s in sockets]
-    for s in sockets:
-        s.close()
-    return ports
+        held.append(s)
+    return held
 
 
 def site(path, values):
@@ -131,9 +138,11 @@ def write_conf(folder, cluster, node, key_store):
         "dfs.namenode.fs-limits.min-block-size": 0,
         # Else each small CREATE waits 190-300 ms for its block to be reported.
         "dfs.client.block.write.locateFollowingBlock.initial.delay.ms": 5,
-        # A dead data node is noticed after 11 s, not 10.5 minutes.
+        # Commands to data nodes, such as to copy a block, travel with the answers to heartbeats. A node that is silent
+        # is dead after ten minutes, as in a real cluster: one that is only slow never is.
         "dfs.heartbeat.interval": 1,
-        "dfs.namenode.heartbeat.recheck-interval": 500,
+        # Every change of the name space would wait for the disk, which is not what is tested. It survives SIGKILL.
+        "dfs.namenode.edits.noeditlogchannelflush": "true",
         # Out of safe mode as soon as all blocks are reported, not 30 s later.
         "dfs.namenode.safemode.extension": 0,
         # Space on the test's disk is not what is tested.
@@ -206,35 +215,37 @@ def save(folder, cluster):
     os.rename(state_path(folder) + ".new", state_path(folder))
 
 
-def name_node_state(cluster):
-    url = f"http://127.0.0.1:{cluster['http_port']}/jmx?qry=Hadoop:service=NameNode,name=FSNamesystemState"
+def bean(port, name):
+    """What a server says of itself, or nothing."""
+    url = f"http://127.0.0.1:{port}/jmx?qry=Hadoop:{name}"
     try:
-        with urllib.request.urlopen(url, timeout=5) as reply:
+        with urllib.request.urlopen(url, timeout=REPLY_SECONDS) as reply:
             return json.load(reply)["beans"][0]
     except (OSError, ValueError, LookupError):
-        return None
+        return {}
 
 
-def is_serving(node):
-    """Whether a data node is registered: the name node's own list still shows one that died a moment ago."""
-    url = f"http://127.0.0.1:{node['http_port']}/jmx?qry=Hadoop:service=DataNode,name=DataNodeInfo"
-    try:
-        with urllib.request.urlopen(url, timeout=5) as reply:
-            return "RUNNING" in json.load(reply)["beans"][0]["BPServiceActorInfo"]
-    except (OSError, ValueError, LookupError):
+def is_serving(cluster, node):
+    """Whether a data node is registered and the name node knows how much space it has: before that it gets no block.
+
+    The node is asked first: the name node's list still shows one that died a moment ago.
+    """
+    if "RUNNING" not in bean(node["http_port"], "service=DataNode,name=DataNodeInfo").get("BPServiceActorInfo", ""):
         return False
+    live = json.loads(bean(cluster["http_port"], "service=NameNode,name=NameNodeInfo").get("LiveNodes", "{}"))
+    return any(known.get("xferaddr", "").endswith(f":{node['transfer_port']}") and known.get("capacity", 0) > 0
+               for known in live.values())
 
 
-def wait_ready(folder, cluster, live_nodes):
-    """Until the name node is operational, out of safe mode and has `live_nodes` data nodes, all of ours among them."""
+def wait_ready(folder, cluster):
+    """Until the name node is operational, out of safe mode, and has all data nodes that should run."""
     end = time.monotonic() + READY_SECONDS
     while time.monotonic() < end:
         for node in [cluster["namenode"], *cluster["datanodes"]]:
             if node.get("wanted") and not is_ours(node):
-                raise RuntimeError(f"{node['name']} ended:\n{tail(folder, node)}")
-        state = name_node_state(cluster)
-        if state and state.get("FSState") == "Operational" and state.get("NumLiveDataNodes", 0) >= live_nodes:
-            if all(is_serving(node) for node in cluster["datanodes"] if node.get("wanted")):
+                raise Ended(f"{node['name']} ended:\n{tail(folder, node)}")
+        if bean(cluster["http_port"], "service=NameNode,name=FSNamesystemState").get("FSState") == "Operational":
+            if all(is_serving(cluster, node) for node in cluster["datanodes"] if node.get("wanted")):
                 return
         time.sleep(0.1)
     raise RuntimeError(f"HDFS was not ready after {READY_SECONDS} s:\n{tail(folder, cluster['namenode'])}")
@@ -259,16 +270,17 @@ def end(node, grace_seconds=0.0):
     node["pid"] = None
 
 
-def watch_owner(folder, owner_pid):
-    """A child that takes the cluster down when its owner is gone, however the owner ended."""
-    owner_started = start_time(owner_pid)
+def keep(folder, owner_pid):
+    """Leaves a child that holds the ports while the cluster is up, and takes it down when its owner is gone, however
+    the owner ended."""
+    owner_started = start_time(owner_pid) if owner_pid else None
     if os.fork() != 0:
         return
     os.setsid()
     null = os.open(os.devnull, os.O_RDWR)
     for fd in (0, 1, 2):
         os.dup2(null, fd)
-    while start_time(owner_pid) == owner_started:
+    while not owner_pid or start_time(owner_pid) == owner_started:
         if not os.path.exists(state_path(folder)):
             os._exit(0)
         time.sleep(1)
@@ -283,24 +295,24 @@ def up(folder, datanodes, replication, owner_pid):
         raise RuntimeError(f"{folder} already holds a cluster; take it down first")
     need("java", "openjdk-17-jre-headless")
     jars = fetch()
-    # The ports are free when they are chosen, but another program may take one before Java does.
     for attempt in range(START_TRIES):
+        held = hold_ports(3 + 4 * datanodes)
         try:
-            cluster = start_cluster(folder, jars, datanodes, replication)
+            cluster = start_cluster(folder, jars, datanodes, replication, [s.getsockname()[1] for s in held])
             break
-        except RuntimeError:
+        except Ended:  # java itself is killed where memory is short for a moment
             if attempt == START_TRIES - 1:
                 raise
             shutil.rmtree(folder, ignore_errors=True)
-    if owner_pid:
-        watch_owner(folder, owner_pid)
+            for s in held:
+                s.close()
+    keep(folder, owner_pid)
     return cluster
 
 
-def start_cluster(folder, jars, datanodes, replication):
+def start_cluster(folder, jars, datanodes, replication, ports):
     os.makedirs(folder, exist_ok=True)
     key_store, ca_file = make_key(folder)
-    ports = free_ports(3 + 4 * datanodes)
     cluster = {"folder": folder, "user": getpass.getuser(), "ca_file": ca_file, "rpc_port": ports[0],
                "http_port": ports[1], "https_port": ports[2], "replication": replication,
                "namenode": {"name": "namenode"}, "datanodes": []}
@@ -322,7 +334,7 @@ def start_cluster(folder, jars, datanodes, replication):
         node["wanted"] = True
     save(folder, cluster)
     try:
-        wait_ready(folder, cluster, datanodes)
+        wait_ready(folder, cluster)
     except BaseException:
         down(folder)
         raise
@@ -344,7 +356,7 @@ def restart(folder, node_of, main):
     start(folder, node, fetch(), main)
     node["wanted"] = True
     save(folder, cluster)
-    wait_ready(folder, cluster, sum(1 for n in cluster["datanodes"] if n.get("wanted")))
+    wait_ready(folder, cluster)
 
 
 def kill(folder, node_of):

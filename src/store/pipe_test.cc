@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <csignal>
-#include <thread>
 
 #include "base/thread.h"
 #include "store/local/file_system.h"
@@ -118,10 +117,7 @@ TEST_F(PipeTest, ItIsKilledWithItsChildrenWhenTheReaderGoesAway) {
   ASSERT_EQ(std::sscanf(text.c_str(), "%d %d", &command, &child), 2);
   EXPECT_TRUE(is_alive(command));
   reader->reset();
-  for (int i = 0; i < 5000 && (is_alive(command) || is_alive(child)); ++i)
-    std::this_thread::sleep_for(milliseconds(2));
-  EXPECT_FALSE(is_alive(command));
-  EXPECT_FALSE(is_alive(child));
+  EXPECT_TRUE(eventually([&] { return !is_alive(command) && !is_alive(child); }));
 }
 
 TEST_F(PipeTest, AnErrorOfTheSourceEndsIt) {

@@ -66,12 +66,12 @@ TEST(ReadAhead, ItReadsAheadButNotBeyondItsBuffer) {
   auto reader = ReadAhead::start(std::make_unique<ProbeReader>(taken, 1 << 20, absl::OkStatus()),
                                  {.chunk_bytes = 100, .chunks = 4});
   ASSERT_OK(reader);
-  for (int i = 0; i < 20'000 && taken < 400; ++i) std::this_thread::sleep_for(milliseconds(1));
+  EXPECT_TRUE(eventually([&] { return taken >= 400; }));
   std::this_thread::sleep_for(milliseconds(20));
   EXPECT_EQ(taken, 400u);
   std::array<std::byte, 100> some{};
   ASSERT_OK((*reader)->read(some));
-  for (int i = 0; i < 20'000 && taken < 500; ++i) std::this_thread::sleep_for(milliseconds(1));
+  EXPECT_TRUE(eventually([&] { return taken >= 500; }));
   EXPECT_EQ(taken, 500u);
 }
 
@@ -97,7 +97,7 @@ TEST(ReadAhead, GoingAwayWithAFullBufferIsFine) {
   auto reader = ReadAhead::start(std::make_unique<ProbeReader>(taken, 1 << 30, absl::OkStatus()),
                                  {.chunk_bytes = 100, .chunks = 2});
   ASSERT_OK(reader);
-  for (int i = 0; i < 20'000 && taken < 200; ++i) std::this_thread::sleep_for(milliseconds(1));
+  EXPECT_TRUE(eventually([&] { return taken >= 200; }));
   reader->reset();
   EXPECT_EQ(taken, 200u);
 }

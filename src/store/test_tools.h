@@ -6,10 +6,12 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <string>
 #include <string_view>
+#include <thread>
 
 #include "base/rng.h"
 #include "base/status.h"
@@ -49,6 +51,16 @@ inline std::string random_bytes(size_t bytes, uint64_t seed) {
       text[i + j] = static_cast<char>(word >> (8 * j));
   }
   return text;
+}
+
+// Waits until `is_true()`; false after minutes, which only a fault can take.
+template <typename Condition>
+bool eventually(const Condition& is_true) {
+  for (int i = 0; i < 60'000; ++i) {
+    if (is_true()) return true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  return false;
 }
 
 class TemporaryDirectory {

@@ -14,7 +14,7 @@
 namespace starling {
 namespace {
 
-int listen_anywhere(int* port) {
+int bind_anywhere(int* port) {
   const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_in address{};
   address.sin_family = AF_INET;
@@ -44,7 +44,7 @@ std::string receive_request(int connection) {
 }  // namespace
 
 FakeServer::FakeServer(Handler handler) : handler_(std::move(handler)) {
-  listener_ = listen_anywhere(&port_);
+  listener_ = bind_anywhere(&port_);
   STARLING_CHECK(::listen(listener_, 16) == 0, "listen");
   thread_ = Thread({.name = "fake-server", .core = {}}, [this] { serve(); });
 }
@@ -106,10 +106,10 @@ std::string FakeServer::remote_exception(int code, const std::string& exception,
           exception, exception, message));
 }
 
-std::string dead_host() {
-  int port = 0;
-  ::close(listen_anywhere(&port));
-  return fmt::format("127.0.0.1:{}", port);
-}
+DeadHost::DeadHost() : socket_(bind_anywhere(&port_)) {}
+
+DeadHost::~DeadHost() { ::close(socket_); }
+
+std::string DeadHost::host() const { return fmt::format("127.0.0.1:{}", port_); }
 
 }  // namespace starling

@@ -39,7 +39,18 @@ class FakeServer {
   Thread thread_;
 };
 
-// A port on which nobody listens.
-std::string dead_host();
+// A port on which nobody listens, and which nobody gets as long as this lives.
+class DeadHost {
+ public:
+  DeadHost();
+  ~DeadHost();
+  DeadHost(const DeadHost&) = delete;
+  DeadHost& operator=(const DeadHost&) = delete;
+  std::string host() const;  // 127.0.0.1:port
+
+ private:
+  int port_ = 0;
+  const int socket_;  // after port_, which it fills in
+};
 
 }  // namespace starling

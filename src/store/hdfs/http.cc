@@ -30,11 +30,12 @@ HttpOutcome outcome_of(CURLcode result) {
     case CURLE_COULDNT_CONNECT:
     case CURLE_COULDNT_RESOLVE_HOST:
     case CURLE_SSL_CONNECT_ERROR:
-    case CURLE_PEER_FAILED_VERIFICATION:
-    case CURLE_SSL_CACERT_BADFILE:
     case CURLE_URL_MALFORMAT:
     case CURLE_UNSUPPORTED_PROTOCOL:
       return HttpOutcome::kNotSent;
+    case CURLE_PEER_FAILED_VERIFICATION:
+    case CURLE_SSL_CACERT_BADFILE:
+      return HttpOutcome::kUntrusted;
     default:
       return HttpOutcome::kLost;
   }
@@ -268,7 +269,9 @@ bool HttpUpload::start(Duration stall) {
   const CURLcode result = curl_easy_perform(h);
   if (result == CURLE_OK) curl_easy_getinfo(h, CURLINFO_ACTIVESOCKET, &socket_);
   if (result != CURLE_OK || socket_ == CURL_SOCKET_BAD) {
-    end(HttpOutcome::kNotSent, curl_easy_strerror(result));
+    // Whatever went wrong, no byte of the request has left.
+    const bool is_untrusted = outcome_of(result) == HttpOutcome::kUntrusted;
+    end(is_untrusted ? HttpOutcome::kUntrusted : HttpOutcome::kNotSent, curl_easy_strerror(result));
     return false;
   }
   // A larger buffer lets the data node's disk pause without stopping us.

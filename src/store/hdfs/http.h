@@ -31,8 +31,9 @@ enum class HttpMethod { kGet, kPut, kDelete };
 
 enum class HttpOutcome {
   kReplied,
-  kNotSent,  // no connection: the other side has not seen the request
-  kLost,     // it may have been carried out
+  kNotSent,    // no connection: the other side has not seen the request
+  kLost,       // it may have been carried out
+  kUntrusted,  // its certificate is not trusted: it has seen nothing, and a repeat is in vain
 };
 
 struct HttpReply {

@@ -149,6 +149,7 @@ Status NameNodes::error_of(const HttpReply& reply, std::string_view url, std::st
     return with_context(status, fmt::format("{}: {}", url, what));
   }
   std::string message = fmt::format("{}: {}: {}: {}", url, what, peer, reply.error);
+  if (reply.outcome == HttpOutcome::kUntrusted) return unauthenticated("{}", message);
   if (is_habitual_rpc_port(peer))
     message += "; this looks like the RPC port; " + port_hint(options_.is_https);
   return unavailable("{}", message);

@@ -15,19 +15,30 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-HdfsOptions impatient() {
+// Longer than any pause of a busy machine: what should succeed does.
+HdfsOptions patient() {
   HdfsOptions options;
-  options.retry_for = milliseconds(300);
+  options.retry_for = seconds(300);
+  options.connect_timeout = seconds(300);
+  options.call_timeout = seconds(300);
+  options.stall_timeout = seconds(300);
   options.backoff_min = milliseconds(5);
-  options.stall_timeout = milliseconds(400);
   options.user = "me";
+  return options;
+}
+
+// For what fails in the end, by the same code however many tries there were.
+HdfsOptions impatient() {
+  HdfsOptions options = patient();
+  options.retry_for = milliseconds(300);
+  options.stall_timeout = milliseconds(400);
   return options;
 }
 
 class NameNodesTest : public ::testing::Test {
  protected:
   std::unique_ptr<FileSystem> connect(const std::string& authority,
-                                      const HdfsOptions& options = impatient()) {
+                                      const HdfsOptions& options = patient()) {
     auto fs = HdfsFileSystem::make(*parse_url("hdfs://" + authority + "/"), options, clock_);
     EXPECT_OK(fs);
     return fs.ok() ? *std::move(fs) : nullptr;
@@ -52,7 +63,8 @@ FakeServer::Handler one_file(uint64_t bytes, std::string open_reply) {
 
 TEST_F(NameNodesTest, TheOtherNameNodeOfAPairIsAsked) {
   FakeServer active([](const std::string&) { return FakeServer::reply(200, file_status(7)); });
-  const std::string pair = dead_host() + "," + active.host();
+  const DeadHost dead;
+  const std::string pair = dead.host() + "," + active.host();
   const auto fs = connect(pair);
   const auto info = fs->stat("hdfs://" + pair + "/x");
   ASSERT_OK(info);
@@ -68,7 +80,7 @@ TEST_F(NameNodesTest, AStandbyIsLeftForTheActiveOne) {
         403, "StandbyException", "Operation category READ is not supported in state standby");
   });
   FakeServer active([](const std::string&) { return FakeServer::reply(200, file_status(7)); });
-  HdfsOptions options = impatient();
+  HdfsOptions options = patient();
   options.name_services["cluster"] = {standby.host(), active.host()};
   const auto fs = connect("cluster", options);
   EXPECT_OK(fs->stat("hdfs://cluster/x"));
@@ -89,8 +101,10 @@ TEST_F(NameNodesTest, AReadGoesOnAtTheOtherNameNode) {
 }
 
 TEST_F(NameNodesTest, WhenAllAreDownItIsUnavailableAndNamesThem) {
-  const std::string pair = dead_host() + "," + dead_host();
-  const Status status = connect(pair)->stat("hdfs://" + pair + "/x").status();
+  const DeadHost one;
+  const DeadHost other;
+  const std::string pair = one.host() + "," + other.host();
+  const Status status = connect(pair, impatient())->stat("hdfs://" + pair + "/x").status();
   EXPECT_CODE(status, kUnavailable);
   EXPECT_THAT(test_status(status),
               AllOf(HasSubstr("hdfs://" + pair + "/x: stat: 127.0.0.1:"), HasSubstr("tries")));
@@ -120,7 +134,7 @@ TEST_F(NameNodesTest, TheRpcPortGivesAnErrorThatNamesTheHttpPort) {
 
 TEST_F(NameNodesTest, ADelegationTokenIsSentInsteadOfTheUser) {
   FakeServer server([](const std::string&) { return FakeServer::reply(200, file_status(7)); });
-  HdfsOptions options = impatient();
+  HdfsOptions options = patient();
   options.delegation_token = "IAAEcm9vd/+=";
   ASSERT_OK(connect(server.host(), options)->stat("hdfs://" + server.host() + "/x"));
   EXPECT_THAT(server.requests().at(0),
@@ -131,7 +145,7 @@ TEST_F(NameNodesTest, TheTokenIsInNoMessage) {
   FakeServer server([](const std::string&) {
     return FakeServer::remote_exception(403, "InvalidToken", "expired");
   });
-  HdfsOptions options = impatient();
+  HdfsOptions options = patient();
   options.delegation_token = "hush";
   const Status status =
       connect(server.host(), options)->stat("hdfs://" + server.host() + "/x").status();
@@ -176,7 +190,8 @@ TEST_F(NameNodesTest, ShortBodiesAreReadOnFromWhereTheyEnded) {
 
 TEST_F(NameNodesTest, ABodyThatStaysShortIsUnavailable) {
   FakeServer server(one_file(10, FakeServer::reply(200, "")));
-  EXPECT_CODE(read_file(*connect(server.host()), "hdfs://" + server.host() + "/x"), kUnavailable);
+  EXPECT_CODE(read_file(*connect(server.host(), impatient()), "hdfs://" + server.host() + "/x"),
+              kUnavailable);
 }
 
 TEST_F(NameNodesTest, MoreThanAskedForIsDataLoss) {
@@ -198,7 +213,7 @@ TEST_F(NameNodesTest, AFileReplacedWhileItIsReadIsAborted) {
 }
 
 TEST_F(NameNodesTest, ARedirectToADeadNodeIsExcludedAndAskedAgain) {
-  const std::string dead = dead_host();
+  const DeadHost dead;
   FakeServer good([](const std::string&) { return FakeServer::reply(200, "hello"); });
   FakeServer names([&](const std::string& head) -> std::string {
     if (head.find("op=GETFILESTATUS") != std::string::npos)
@@ -208,12 +223,12 @@ TEST_F(NameNodesTest, ARedirectToADeadNodeIsExcludedAndAskedAgain) {
           200,
           fmt::format(
               R"({{"beans":[{{"LiveNodes":"{{\"h:1\":{{\"infoAddr\":\"{}\",\"xferaddr\":\"127.0.0.1:9866\"}}}}"}}]}})",
-              dead));
+              dead.host()));
     }
     const bool is_excluded = head.find("excludedatanodes=127.0.0.1%3A9866") != std::string::npos;
-    return FakeServer::reply(
-        307, "",
-        fmt::format("Location: http://{}/webhdfs/v1/x\r\n", is_excluded ? good.host() : dead));
+    return FakeServer::reply(307, "",
+                             fmt::format("Location: http://{}/webhdfs/v1/x\r\n",
+                                         is_excluded ? good.host() : dead.host()));
   });
   EXPECT_EQ(contents(*connect(names.host()), "hdfs://" + names.host() + "/x"), "hello");
 }
@@ -273,9 +288,7 @@ TEST_F(NameNodesTest, AnInterruptedReadIsCancelled) {
     while (!may_end) std::this_thread::sleep_for(milliseconds(1));
     return "";
   });
-  HdfsOptions options = impatient();
-  options.stall_timeout = seconds(600);
-  const auto fs = connect(server.host(), options);
+  const auto fs = connect(server.host());
   auto reader = fs->open_read("hdfs://" + server.host() + "/x", {});
   ASSERT_OK(reader);
   Thread other({.name = "interrupter", .core = {}}, [&] {
@@ -287,18 +300,18 @@ TEST_F(NameNodesTest, AnInterruptedReadIsCancelled) {
 }
 
 TEST_F(NameNodesTest, WrongOptionsAreNamed) {
-  HdfsOptions options = impatient();
+  HdfsOptions options = patient();
   options.parallel_ranges = 0;
   const auto url = parse_url("hdfs://host:1/");
   EXPECT_THAT(test_status(HdfsFileSystem::make(*url, options, clock_)),
               HasSubstr("parallel_ranges"));
-  options = impatient();
+  options = patient();
   options.retry_for = Duration::zero();
   EXPECT_CODE(HdfsFileSystem::make(*url, options, clock_), kInvalidArgument);
-  EXPECT_CODE(HdfsFileSystem::make(*parse_url("hdfs:///path"), impatient(), clock_),
+  EXPECT_CODE(HdfsFileSystem::make(*parse_url("hdfs:///path"), patient(), clock_),
               kInvalidArgument);
-  EXPECT_CODE(HdfsFileSystem::make(*parse_url("hdfs://a:1,/path"), impatient(), clock_), kOk);
-  EXPECT_CODE(HdfsFileSystem::make(*parse_url("hdfs://a@b:1/path"), impatient(), clock_),
+  EXPECT_CODE(HdfsFileSystem::make(*parse_url("hdfs://a:1,/path"), patient(), clock_), kOk);
+  EXPECT_CODE(HdfsFileSystem::make(*parse_url("hdfs://a@b:1/path"), patient(), clock_),
               kInvalidArgument);
 }
 

@@ -39,6 +39,7 @@ bool is_required() {
 }
 
 constexpr int kExitMissing = 3;
+constexpr Duration kPatience = seconds(300);
 
 // Holds the cluster until gtest has run everything.
 class ClusterHolder final : public ::testing::Environment {
@@ -76,7 +77,9 @@ bool TestCluster::start(std::string* reason) {
     if (run.status != kExitMissing) ADD_FAILURE() << run.output;
     return false;
   }
-  const auto json = nlohmann::json::parse(run.output, nullptr, false);
+  // Java may have warned of something before.
+  const auto json = nlohmann::json::parse(
+      run.output.substr(std::min(run.output.rfind("\n{") + 1, run.output.size())), nullptr, false);
   if (!json.is_object()) {
     *reason = "tools/hdfs.py printed no JSON: " + run.output;
     return false;
@@ -107,7 +110,13 @@ void TestCluster::control(const std::string& command, int index) {
 HdfsOptions TestCluster::options() const {
   HdfsOptions options;
   options.incarnation = Incarnation{0x1234};
-  options.retry_for = seconds(20);
+  // Longer than any pause of a busy machine: what should succeed does.
+  options.connect_timeout = kPatience;
+  options.call_timeout = kPatience;
+  options.stall_timeout = kPatience;
+  options.retry_for = kPatience;
+  // HDFS sets a whole block aside for each file that is begun, for minutes where its writer died.
+  options.block_bytes = 16 << 20;
   return options;
 }
 
@@ -121,7 +130,7 @@ std::unique_ptr<FileSystem> TestCluster::connect(const HdfsOptions& options,
 
 std::string TestCluster::request(const std::string& method, const std::string& path,
                                  const std::string& query) const {
-  HttpPool pool({});
+  HttpPool pool({.connect_timeout = kPatience, .ca_file = {}});
   const HttpMethod verb = method == "PUT"      ? HttpMethod::kPut
                           : method == "DELETE" ? HttpMethod::kDelete
                                                : HttpMethod::kGet;
@@ -129,8 +138,8 @@ std::string TestCluster::request(const std::string& method, const std::string& p
   HttpReply reply = pool.call(
       verb,
       fmt::format("http://{}/webhdfs/v1{}?{}&{}", host_, percent_encode(path, true), query, user),
-      seconds(20));
-  if (!reply.location.empty()) reply = pool.call(verb, reply.location, seconds(20));
+      kPatience);
+  if (!reply.location.empty()) reply = pool.call(verb, reply.location, kPatience);
   return fmt::format("{} {}", reply.code, reply.body);
 }
 

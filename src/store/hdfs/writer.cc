@@ -63,9 +63,11 @@ HdfsWriter::HdfsWriter(std::shared_ptr<NameNodes> nodes, std::string path, std::
       url_(std::move(url)) {}
 
 HdfsWriter::~HdfsWriter() {
-  const bool was_connected = upload_ != nullptr;
+  if (is_published_ || upload_ == nullptr) return;
+  // The data node makes its file some time after it has taken the connection, and its answer says
+  // that it has: a removal before that would find nothing, and the file come after it.
+  if (!upload_->is_done()) upload_->finish(nodes_->options().call_timeout);
   upload_.reset();
-  if (is_published_ || !was_connected) return;
   // One try: a temporary that stays behind is found by its name later.
   nodes_->http().call(HttpMethod::kDelete, nodes_->http_url("DELETE", temporary_, {}),
                       nodes_->options().call_timeout);
@@ -104,12 +106,13 @@ Status HdfsWriter::connect() {
     peer_ = peer_of(answer->location);
     upload_ = std::make_unique<HttpUpload>(nodes_->http(), answer->location, nodes_->clock());
     // A refusal that is already there is reported by write().
-    if (upload_->start(nodes_->options().stall_timeout) ||
-        upload_->reply().outcome != HttpOutcome::kNotSent) {
+    const bool is_sent = upload_->start(nodes_->options().stall_timeout);
+    const HttpOutcome outcome = upload_->reply().outcome;
+    if (is_sent || outcome == HttpOutcome::kReplied || outcome == HttpOutcome::kLost)
       return absl::OkStatus();
-    }
     Status status = upload_error();
     upload_.reset();
+    if (status.code() != StatusCode::kUnavailable) return status;
     excluded += (excluded.empty() ? "" : ",") + nodes_->transfer_address(peer_);
     if (!backoff.wait(nodes_->clock(), deadline)) return status;
   }
