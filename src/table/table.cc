@@ -112,41 +112,49 @@ ProbeView Table::probe_view(size_t touched_bytes) const {
   // is known.
   const size_t furthest =
       64 - std::min<size_t>(64, size_t{1} << std::countr_zero(slabs_->stride()));
-  return {
-      index_->buckets(), slabs_->chunk_table(), slabs_->shift(), slabs_->mask(),
-      slabs_->stride(),  slabs_->end(),         touched_bytes,   furthest + touched_bytes <= 128,
-      options_.placement};
+  return {index_->buckets(),  slabs_->chunk_table(),
+          slabs_->shift(),    slabs_->mask(),
+          slabs_->stride(),   slabs_->end(),
+          touched_bytes,      furthest + touched_bytes <= 128,
+          options_.placement, layout_.dim};
 }
 
-Table::HintCheck Table::probe_hints(std::span<const Key> keys, const RowHints& hints, size_t first,
-                                    Probe* probes) const {
-  HintCheck check;
+uint32_t Table::take_hints(const RowHints& hints, ProbedBlock& block) const {
+  uint32_t wrong = 0;
   const bool current = hints.generation == generation_;
-  for (size_t i = 0; i < keys.size(); ++i) {
-    Probe& probe = probes[i];
-    const RowNumber row = hints.rows[first + i];
-    probe.hash = mixed_hash(keys[i]);
-    probe.bucket = bucket_of(keys[i], probe.hash);
-    probe.row = slabs_->holds(row) ? row : kNoRow;
-    probe.data = slabs_->at(probe.row);
-    const bool missing = current && row == kNoRow;
-    const bool found = key_of(probe.data) == keys[i] && stamp_of(probe.data) != 0;
-    check.missing |= missing;
-    check.wrong |= uint32_t{!found && !missing} << i;
+  for (size_t i = 0; i < block.keys.size(); ++i) {
+    const RowNumber hint = hints.rows[block.first + i];
+    block.rows[i] = slabs_->holds(hint) ? hint : kNoRow;
+    block.data[i] = slabs_->at(block.rows[i]);
+    const bool missing = current && hint == kNoRow;
+    const bool found = key_of(block.data[i]) == block.keys[i] && stamp_of(block.data[i]) != 0;
+    if (missing) block.all_found = false;
+    wrong |= uint32_t{!found && !missing} << i;
   }
-  return check;
+  return wrong;
 }
 
-bool Table::settle(std::span<const Key> keys, uint32_t wrong, Probe* probes) const {
-  bool all_found = true;
+uint32_t Table::wrong_rows(const ProbedBlock& block) const {
+  uint32_t wrong = 0;
+  for (size_t i = 0; i < block.keys.size(); ++i) {
+    const bool right = block.rows[i] != kNoRow && key_of(block.data[i]) == block.keys[i];
+    wrong |= uint32_t{!right} << i;
+  }
+  return wrong;
+}
+
+void Table::settle(const ProbeView& view, uint32_t wrong, ProbedBlock& block) const {
   for (; wrong != 0; wrong &= wrong - 1) {
     const int i = std::countr_zero(wrong);
-    Probe& probe = probes[i];
-    probe.row = index_->find(probe.bucket, probe.hash, keys[static_cast<size_t>(i)]);
-    probe.data = slabs_->at(probe.row);
-    all_found = all_found && probe.row != kNoRow;
+    block.rows[i] = find(block.keys[static_cast<size_t>(i)]);
+    block.data[i] = slabs_->at(block.rows[i]);
+    if (block.rows[i] == kNoRow) {
+      block.all_found = false;
+    } else if (view.out != nullptr) {
+      read_weights(block.data[i],
+                   {view.out + (block.first + static_cast<size_t>(i)) * layout_.dim, layout_.dim});
+    }
   }
-  return all_found;
 }
 
 void Table::first_weights(Key key, bool with_rest, std::span<float> out) const {
@@ -179,19 +187,22 @@ void Table::write_weights(std::byte* row, std::span<const float> weights) const 
   }
 }
 
-void Table::read_block(std::span<const Key> keys, const Probe* probes, bool all_found,
-                       float* out) const {
-  const size_t n = keys.size();
+void Table::read_block(const ProbedBlock& block, float* out) const {
+  const size_t n = block.keys.size();
   const size_t dim = layout_.dim;
+  out += block.first * dim;
   if (layout_.is_float32()) {
-    kernels_.copy_rows(probes, n, kWeightsOffset, dim, out);
+    kernels_.copy_rows(block.data, n, dim, out);
   } else {
-    for (size_t i = 0; i < n; ++i) read_weights(probes[i].data, {out + i * dim, dim});
+    for (size_t i = 0; i < n; ++i) read_weights(block.data[i], {out + i * dim, dim});
   }
-  if (all_found) [[likely]]
-    return;
-  for (size_t i = 0; i < n; ++i) {
-    if (probes[i].row == kNoRow) missing_weights(keys[i], {out + i * dim, dim});
+}
+
+void Table::read_missing(const ProbedBlock& block, float* out) const {
+  const size_t dim = layout_.dim;
+  for (size_t i = 0; i < block.keys.size(); ++i) {
+    if (block.rows[i] != kNoRow) continue;
+    missing_weights(block.keys[i], {out + (block.first + i) * dim, dim});
   }
 }
 
@@ -199,26 +210,27 @@ Status Table::locate(std::span<const Key> keys, RowHints& hints) const {
   STARLING_RETURN_IF_ERROR(check_keys(keys));
   hints.rows.resize(keys.size());
   hints.generation = generation_;
-  probe(keys, nullptr, kWeightsOffset, lookup_hints_,
-        [&](size_t first, std::span<Probe> probes, bool) {
-          for (size_t i = 0; i < probes.size(); ++i) hints.rows[first + i] = probes[i].row;
-        });
+  probe(keys, nullptr, probe_view(kWeightsOffset), lookup_hints_, [&](const ProbedBlock& block) {
+    std::copy_n(block.rows, block.keys.size(), hints.rows.data() + block.first);
+  });
   return {};
 }
 
 Status Table::gather(std::span<const Key> keys, const RowHints* hints, std::span<float> out) const {
   STARLING_RETURN_IF_ERROR(check_keys(keys));
-  const size_t dim = layout_.dim;
-  if (out.size() != keys.size() * dim || (hints != nullptr && hints->rows.size() != keys.size())) {
+  if (out.size() != keys.size() * layout_.dim ||
+      (hints != nullptr && hints->rows.size() != keys.size())) {
     return invalid_argument("table '{}': gather of {} keys into {} floats", options_.name,
                             keys.size(), out.size());
   }
-  const size_t touched = kWeightsOffset + layout_.weight_bytes;
-  probe(keys, hints, touched, lookup_hints_,
-        [&](size_t first, std::span<Probe> probes, bool all_found) {
-          read_block(keys.subspan(first, probes.size()), probes.data(), all_found,
-                     out.data() + first * dim);
-        });
+  ProbeView view = probe_view(kWeightsOffset + layout_.weight_bytes);
+  const bool copies = hints == nullptr && layout_.is_float32();
+  if (copies) view.out = out.data();
+  probe(keys, hints, view, lookup_hints_, [&](const ProbedBlock& block) {
+    if (!copies) read_block(block, out.data());
+    if (!block.all_found) [[unlikely]]
+      read_missing(block, out.data());
+  });
   return {};
 }
 
@@ -394,6 +406,19 @@ Status Table::changed_since(uint64_t n, const std::function<void(Key)>& changed,
   gone.erase(std::unique(gone.begin(), gone.end()), gone.end());
   for (const Key key : gone) deleted(key);
   return {};
+}
+
+StatusOr<std::vector<Key>> Table::deleted_since(uint64_t n) const {
+  if (n < changes_floor_) {
+    return out_of_range("table '{}': changes are known after operation {}, not after {}",
+                        options_.name, changes_floor_, n);
+  }
+  auto first = deletions_.end();
+  while (first != deletions_.begin() && std::prev(first)->operation > n) --first;
+  std::vector<Key> keys;
+  keys.reserve(static_cast<size_t>(deletions_.end() - first));
+  for (; first != deletions_.end(); ++first) keys.push_back(first->key);
+  return keys;
 }
 
 }  // namespace starling

@@ -173,6 +173,8 @@ class Table {
   // Ends it, finished or not. Rows that were erased meanwhile are free from now on.
   void end_snapshot();
   bool in_snapshot() const { return snapshot_ != nullptr; }
+  // Memory that copies of rows hold because of it.
+  size_t snapshot_copy_bytes() const { return snapshot_ == nullptr ? 0 : snapshot_->copy_bytes; }
 
   // -- Changes --
   // Calls changed(key) for every row that a push, set or import touched after operation n, and
@@ -181,6 +183,12 @@ class Table {
   // to n; take everything.
   Status changed_since(uint64_t n, const std::function<void(Key)>& changed,
                        const std::function<void(Key)>& deleted) const;
+  // Every key whose row was deleted after operation n, oldest first, those that have a row again
+  // included. OutOfRange as above.
+  StatusOr<std::vector<Key>> deleted_since(uint64_t n) const;
+  // The newest operation that may have changed rows without touching them: shrink() or
+  // finish_save(). Changes since an older one are more than changed_since() says.
+  uint64_t last_sweep() const { return last_sweep_; }
 
  private:
   struct Part {  // a run of weights with a rule
@@ -199,24 +207,33 @@ class Table {
   Status check_keys(std::span<const Key> keys) const;
   uint32_t bucket_of(Key key, uint64_t hash) const { return options_.placement.bucket(key, hash); }
   RowNumber find(Key key) const;
+  // Where a call's keys were found, a few at a time.
+  struct ProbedBlock {
+    std::span<const Key> keys;
+    size_t first;      // of the keys, in the batch
+    std::byte** data;  // (keys); row 0 where a key has none
+    RowNumber* rows;   // (keys); kNoRow where a key has none
+    bool all_found;
+  };
   ProbeView probe_view(size_t touched_bytes) const;
   template <class Visit>
-  void probe(std::span<const Key> keys, const RowHints* hints, size_t touched_bytes,
+  void probe(std::span<const Key> keys, const RowHints* hints, const ProbeView& view,
              HintCounts& counts, Visit&& visit) const;
-  struct HintCheck {
-    uint32_t wrong = 0;    // bit i: the key of probe i must be looked for
-    bool missing = false;  // a key is known to have no row
-  };
-  // Probes for the rows that a caller remembers of the keys from `first` on.
-  HintCheck probe_hints(std::span<const Key> keys, const RowHints& hints, size_t first,
-                        Probe* probes) const;
-  // Looks for the keys of the probes in `wrong`. True when all have a row.
-  bool settle(std::span<const Key> keys, uint32_t wrong, Probe* probes) const;
+  // Fills the block with the rows that a caller remembers. Bit i of the result: the key i must be
+  // looked for.
+  uint32_t take_hints(const RowHints& hints, ProbedBlock& block) const;
+  // Bit i: the row i is not its key's.
+  uint32_t wrong_rows(const ProbedBlock& block) const;
+  // Looks for the keys in `wrong`, and copies the weights again where the probe does.
+  void settle(const ProbeView& view, uint32_t wrong, ProbedBlock& block) const;
   void first_weights(Key key, bool with_rest, std::span<float> out) const;
   void missing_weights(Key key, std::span<float> out) const;
   void read_weights(const std::byte* row, std::span<float> out) const;
   void write_weights(std::byte* row, std::span<const float> weights) const;
-  void read_block(std::span<const Key> keys, const Probe* probes, bool all_found, float* out) const;
+  // The weights of the block's rows to their places in out (all keys of the batch, dim).
+  void read_block(const ProbedBlock& block, float* out) const;
+  // The same for its keys without a row.
+  void read_missing(const ProbedBlock& block, float* out) const;
   void begin_operation();
   RowNumber create(Key key, uint64_t hash, uint32_t bucket);
   // Records the deletion, takes the row out of the index and discards it.
@@ -232,13 +249,15 @@ class Table {
   Status check_batch(const PushBatch& batch, bool with_gradients) const;
   StatusOr<OperationCounts> walk_any(const PushBatch& batch, Walk& walk);
   StatusOr<OperationCounts> walk(Walk& walk);
-  void walk_block(Walk& walk, size_t first, std::span<const Probe> probes, bool all_found);
+  void walk_block(Walk& walk, const ProbedBlock& probed);
+  bool all_finite(const Walk& walk, const ProbedBlock& probed, uint8_t* finite) const;
   void walk_missing(Walk& walk);
   RowNumber admit(Walk& walk, size_t i, uint64_t hash, uint32_t bucket);
-  void touch(const Walk& walk, size_t i, uint32_t bucket, RowNumber row) {
-    std::byte* data = slabs_->at(row);
-    if (snapshot_ != nullptr) [[unlikely]]
-      preserve(bucket, row);
+  void touch(const Walk& walk, size_t i, std::byte* data, RowNumber row) {
+    if (snapshot_ != nullptr) [[unlikely]] {
+      const Key key = key_of(data);
+      preserve(bucket_of(key, mixed_hash(key)), row);
+    }
     set_stamp(data, stamp());
     if (layout_.statistics != layout_.payload_end) touch_statistics(walk, i, data);
   }
@@ -293,6 +312,7 @@ class Table {
   };
   std::deque<Deletion> deletions_;
   uint64_t changes_floor_ = 0;  // changed_since(n) is exact for n >= this
+  uint64_t last_sweep_ = 0;
 
   TableCounts counts_;
   EvictedList evicted_;

@@ -66,6 +66,7 @@ uint64_t Table::make_room(uint32_t bucket) {
 
 uint64_t Table::shrink(uint64_t step, uint32_t first, uint32_t count) {
   begin_operation();
+  last_sweep_ = operation_;
   const EvictionOptions& rules = options_.eviction;
   uint64_t evicted = 0;
   std::vector<RowNumber> rows;
@@ -134,6 +135,7 @@ void Table::compact(size_t rows_max) {
 void Table::finish_save(SaveFilter filter) {
   begin_operation();
   if (filter == SaveFilter::kAll || !options_.statistics.enabled) return;
+  last_sweep_ = operation_;
   for (uint32_t bucket = 0; bucket < kBuckets; ++bucket) {
     index_->for_each(bucket, [&](RowNumber row) {
       std::byte* data = slabs_->at(row);

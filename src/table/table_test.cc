@@ -487,6 +487,25 @@ TEST(Table, ChangedSinceSaysWhenTheRecordIsTooOld) {
   EXPECT_TRUE(table->changed_since(table->operation(), ignore, ignore).ok());
 }
 
+TEST(Table, DeletionsAndSweepsAreRemembered) {
+  TableOptions options = base_options();
+  options.deletions_max = 3;
+  auto table = make(options);
+  push(*table, keys_of({1, 2, 3}));
+  EXPECT_EQ(table->last_sweep(), 0u);
+  const uint64_t before = table->operation();
+  ASSERT_TRUE(table->erase(keys_of({3})).ok());
+  ASSERT_TRUE(table->erase(keys_of({1})).ok());
+  push(*table, keys_of({1}));
+  EXPECT_EQ(*table->deleted_since(before), keys_of({3, 1})) << "in order, though 1 is back";
+  EXPECT_EQ(*table->deleted_since(before + 1), keys_of({1}));
+  EXPECT_TRUE(table->deleted_since(table->operation())->empty());
+  ASSERT_TRUE(table->erase(keys_of({1, 2})).ok());
+  EXPECT_EQ(table->deleted_since(before).status().code(), StatusCode::kOutOfRange);
+  table->shrink(5);
+  EXPECT_EQ(table->last_sweep(), table->operation());
+}
+
 TEST(Table, StaleHintsNeverReadAWrongRow) {
   auto table = make(base_options());
   std::vector<Key> keys;
