@@ -1,5 +1,6 @@
 // The `starling` command.
 #include <fmt/format.h>
+#include <google/protobuf/stubs/logging.h>
 
 #include <array>
 #include <string_view>
@@ -12,6 +13,7 @@ namespace {
 constexpr auto kCommands = std::to_array<Command>({
     {"config", "show the options of a job and where each came from", run_config},
     {"scheduler", "run the scheduler of a job", run_scheduler},
+    {"ps", "run a parameter server of a job", run_ps},
     {"status", "show the nodes, map, state and rates of a running job", run_status},
 });
 
@@ -47,4 +49,8 @@ std::span<const Command> commands() { return kCommands; }
 
 }  // namespace starling
 
-int main(int argc, char** argv) { return starling::run({argv + 1, argv + argc}); }
+int main(int argc, char** argv) {
+  // Peers choose what it would print: every bad string of theirs, to standard error.
+  google::protobuf::SetLogHandler(nullptr);
+  return starling::run({argv + 1, argv + argc});
+}
