@@ -23,6 +23,7 @@ std::span<const Command> commands();
 
 // One per file.
 StatusOr<int> run_config(std::vector<std::string> arguments);
+StatusOr<int> run_ps(std::vector<std::string> arguments);
 StatusOr<int> run_scheduler(std::vector<std::string> arguments);
 StatusOr<int> run_status(std::vector<std::string> arguments);
 

@@ -1,0 +1,136 @@
+// `starling ps`: one parameter server of a job.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <array>
+
+#include "bin/command.h"
+#include "bin/process.h"
+#include "conf/flags.h"
+#include "net/makers.h"
+#include "ps/server.h"
+#include "store/file_systems.h"
+
+namespace starling {
+namespace {
+
+constexpr const char* kHelp =
+    R"(usage: starling ps --scheduler ADDRESS [--job FILE] [--set KEY=VALUE]... [--name NAME] [--listen ADDRESS]...
+
+Runs one parameter server of a job: cluster.shards shards, each with its buckets of every table. Ends by Ctrl-C, SIGTERM
+or the Stop RPC with status 0; with status 1 and the reason when the job fails, such as the name of a ps that died.
+  --scheduler ADDRESS  HOST:PORT (by cluster.protocol), grpc://HOST:PORT or grpc++://HOST:PORT
+  --name NAME          of this node, the same after a restart. Default: ps-HOST-PROCESS
+  --listen ADDRESS     grpc://HOST:PORT or grpc++://HOST:PORT, as often as wanted; port 0: the kernel chooses.
+                       Default: cluster.protocol at ps.net.listen
+  --advertise HOST     the name by which others reach this machine, when it listens on all of its addresses
+  --trace-dir PATH     where Profile writes its traces, too
+  --print-config       print every value and where it came from, and end
+The addresses are printed, one a line, when the scheduler has taken it in.
+)";
+
+constexpr Duration kStopPatience = seconds(5);
+
+struct PsFlags {
+  std::string scheduler;
+  std::string name;
+  std::string advertise;
+  std::string trace_path;
+  std::vector<std::string> listen;
+};
+
+std::string default_name() {
+  std::array<char, 256> host{};
+  if (::gethostname(host.data(), host.size() - 1) != 0) return fmt::format("ps-{}", ::getpid());
+  return fmt::format("ps-{}-{}", host.data(), ::getpid());
+}
+
+StatusOr<Address> parse_address(const std::string& text, const JobOptions& job) {
+  if (text.find("://") != std::string::npos) return Address::parse(text);
+  const std::string protocol = job.cluster.protocol == "inproc" ? "grpc++" : job.cluster.protocol;
+  return Address::parse(fmt::format("{}://{}", protocol, text));
+}
+
+StatusOr<PsServerOptions> server_options(const PsFlags& flags, const JobOptions& job) {
+  PsServerOptions options;
+  options.name = flags.name.empty() ? default_name() : flags.name;
+  if (flags.scheduler.empty()) return invalid_argument("--scheduler ADDRESS is needed");
+  STARLING_ASSIGN_OR_RETURN(options.scheduler, parse_address(flags.scheduler, job));
+  std::vector<std::string> listen = flags.listen;
+  if (listen.empty()) {
+    listen.push_back(job.ps.net.listen.empty() ? "127.0.0.1:0" : job.ps.net.listen);
+  }
+  for (const std::string& text : listen) {
+    STARLING_ASSIGN_OR_RETURN(const Address address, parse_address(text, job));
+    options.listen.push_back(address);
+  }
+  options.advertise = flags.advertise;
+  options.incarnation = make_incarnation();
+  options.shards = static_cast<uint32_t>(job.cluster.shards);
+  options.memory_bytes_max = static_cast<size_t>(job.ps.memory_max);
+  options.staging_bytes_max = static_cast<size_t>(job.ps.staging_max);
+  options.trace_path = flags.trace_path;
+  return options;
+}
+
+StatusOr<int> serve(const JobOptions& job, const PsFlags& flags) {
+  const StopSignal stop;
+  STARLING_ASSIGN_OR_RETURN(PsServerOptions options, server_options(flags, job));
+  STARLING_ASSIGN_OR_RETURN(NetOptions net, net_options(job.ps.net, job.cluster));
+  net.identity = {.role = v1::ROLE_PS, .incarnation = options.incarnation};
+  STARLING_ASSIGN_OR_RETURN(const Log log, open_log(job.log, "ps"));
+  Metrics metrics;
+  const std::unique_ptr<Network> network = make_network(std::move(net), log, metrics);
+  const RealClock clock;
+  const std::unique_ptr<FileSystems> files =
+      FileSystems::standard({.incarnation = Incarnation{options.incarnation}}, clock);
+  options.files = files.get();
+  STARLING_ASSIGN_OR_RETURN(const std::unique_ptr<PsServer> server,
+                            PsServer::start(*network, std::move(options)));
+  bool is_told = false;
+  const auto over = [&]() -> Status {
+    if (!is_told && server->wait_joined(Deadline(clock.now())).ok()) {
+      for (const Address& address : server->addresses()) fmt::print("{}\n", address.to_string());
+      std::fflush(stdout);
+      is_told = true;
+    }
+    if (const auto end = server->ended(); end.has_value()) {
+      return end->status.ok() ? cancelled("stopped") : end->status;
+    }
+    return absl::OkStatus();
+  };
+  const Status ended = stop.wait(over);
+  const auto end = server->ended();
+  const Duration grace = end.has_value() ? end->grace : kStopPatience;
+  const Status stopped = server->stop(Deadline::in(clock, grace));
+  if (!ended.ok() && ended.code() != StatusCode::kCancelled) return ended;
+  STARLING_RETURN_IF_ERROR(stopped);
+  return 0;
+}
+
+}  // namespace
+
+StatusOr<int> run_ps(std::vector<std::string> arguments) {
+  if (take_switch(arguments, "--help") || take_switch(arguments, "-h")) {
+    fmt::print("{}", kHelp);
+    return 0;
+  }
+  STARLING_ASSIGN_OR_RETURN(const Flags flags, take_flags(arguments));
+  PsFlags mine;
+  STARLING_ASSIGN_OR_RETURN(mine.scheduler, take_value(arguments, "--scheduler"));
+  STARLING_ASSIGN_OR_RETURN(mine.name, take_value(arguments, "--name"));
+  STARLING_ASSIGN_OR_RETURN(mine.advertise, take_value(arguments, "--advertise"));
+  STARLING_ASSIGN_OR_RETURN(mine.trace_path, take_value(arguments, "--trace-dir"));
+  STARLING_ASSIGN_OR_RETURN(mine.listen, take_values(arguments, "--listen"));
+  STARLING_RETURN_IF_ERROR(no_more(arguments, "ps"));
+  STARLING_ASSIGN_OR_RETURN(
+      const Job job,
+      load({.file = flags.job, .environment = read_environment(), .sets = flags.sets}));
+  if (flags.print_config) {
+    fmt::print("{}", print_settings(job));
+    return 0;
+  }
+  return serve(job.options, mine);
+}
+
+}  // namespace starling
