@@ -49,8 +49,8 @@ class LintTest(unittest.TestCase):
             patch.start()
             self.addCleanup(patch.stop)
 
-    def lint(self, text):
-        source = self.root / "src" / "a.cc"
+    def lint(self, text, name="a.cc"):
+        source = self.root / "src" / name
         source.write_text(text)
         (self.root / "build/x/compile_commands.json").write_text(json.dumps([{
             "directory": str(self.root / "build/x"), "file": str(source),
@@ -83,6 +83,12 @@ class LintTest(unittest.TestCase):
         status, text = self.lint(UNLOCKED)
         self.assertEqual(status, 1)
         self.assertIn("requires holding mutex", text)
+
+    def test_tests_are_compiled_but_not_tidied(self):
+        status, text = self.lint(UNLOCKED, "a_test.cc")
+        self.assertEqual(status, 1)
+        self.assertIn("requires holding mutex", text)
+        self.assertEqual(self.lint(MOVED, "a_test.cc")[0], 0)
 
     def test_code_that_is_not_formatted_is_an_error(self):
         status, text = self.lint("int  one( ) {return 1;}\n")

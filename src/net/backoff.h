@@ -19,8 +19,9 @@ class Backoff {
   Duration next() {
     const Duration span = next_;
     next_ = std::min(next_ * 2, max_);
-    return span / 2 +
-           Duration(static_cast<int64_t>(rng_.uniform() * static_cast<double>(span.count() / 2)));
+    const Duration half = span / 2;
+    return half +
+           Duration(static_cast<int64_t>(rng_.uniform() * static_cast<double>(half.count())));
   }
   void reset() { next_ = min_; }
 

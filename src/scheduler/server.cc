@@ -213,7 +213,7 @@ Status SchedulerServer::stop(Deadline deadline) {
   } else {
     lane->post(close);
   }
-  const Status stopped = server_->stop(deadline);
+  Status stopped = server_->stop(deadline);
   server_.reset();
   if (own_lane_ != nullptr) own_lane_->stop();
   return stopped;

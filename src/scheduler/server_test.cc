@@ -297,7 +297,7 @@ TEST(SchedulerServerTest, ExactlyOnceUnderFaults) {
       ASSERT_TRUE(reply.ok()) << reply.status();
       revision = reply->meta.put_reply().now().revision();
     }
-    EXPECT_TRUE(world.run([&] { return heard.keys.size() > 0; }));
+    EXPECT_TRUE(world.run([&] { return !heard.keys.empty(); }));
     EXPECT_TRUE(std::is_sorted(heard.revisions.begin(), heard.revisions.end()));
     EXPECT_TRUE(heard.refused.ok()) << heard.refused;
   }
