@@ -29,6 +29,8 @@ import xml.etree.ElementTree
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 TIMEOUT_S = 600
 OUTPUT_LINES_MAX = 400
+CASE_LINES_MAX = 60
+CASES_SHOWN_MAX = 10
 DIED = "the program ended while this test ran"
 
 
@@ -251,12 +253,39 @@ def show(result):
     print(f"{mark:6} {result.name}: {result.passed} passed{failed}{skipped} ({result.seconds:.1f} s)", flush=True)
     if result.failed:
         lines = result.output.splitlines()
-        if len(lines) > OUTPUT_LINES_MAX:
-            half = OUTPUT_LINES_MAX // 2
-            lines = lines[:half] + [f"... {len(lines) - 2 * half} lines left out ..."] + lines[-half:]
-        for line in lines:
+        # What failed comes first: a long log is often cut at its end by whoever shows it.
+        for case, why in result.failed[:CASES_SHOWN_MAX]:
+            print(f"  failed: {case}: {why}")
+            for line in shortened(lines_of_case(lines, case), CASE_LINES_MAX):
+                print(f"    {line}")
+        print("  all that it printed:")
+        for line in shortened(lines, OUTPUT_LINES_MAX):
             print(f"    {line}")
         sys.stdout.flush()
+
+
+def lines_of_case(lines, case):
+    """What a Google Test or unittest program printed about one case; nothing when that cannot be told."""
+    for at, line in enumerate(lines):
+        if line == f"[ RUN      ] {case}":
+            for end in range(at + 1, len(lines)):
+                if re.match(r"\[(  FAILED  |       OK |  SKIPPED | RUN      )\] ", lines[end]):
+                    return lines[at + 1:end]
+            return lines[at + 1:]
+        if line in (f"FAIL: {case}", f"ERROR: {case}"):
+            for end in range(at + 1, len(lines)):
+                if re.match(r"={70}|Ran \d+ test", lines[end]):
+                    return lines[at + 1:end]
+            return lines[at + 1:]
+    return []
+
+
+def shortened(lines, lines_max):
+    """The first and the last of them, when there are more than `lines_max`."""
+    if len(lines) <= lines_max:
+        return lines
+    half = lines_max // 2
+    return lines[:half] + [f"... {len(lines) - 2 * half} lines left out ..."] + lines[-half:]
 
 
 def run_all(tests, logs, jobs):

@@ -1,5 +1,7 @@
 """Tests of tools/test.py: how it counts, and that nothing that went wrong is counted as passed."""
 
+import contextlib
+import io
 import json
 import pathlib
 import signal
@@ -101,6 +103,31 @@ class RunTest(unittest.TestCase):
     def test_a_unittest_program_that_cannot_be_loaded_is_a_failure(self):
         result = self.run_one("import there_is_no_such_module", labels=["unittest"])
         self.assertEqual((result.passed, result.failed), (0, [("thing", "exit status 1")]))
+
+
+class ShowTest(unittest.TestCase):
+    def shown(self, output, failed):
+        out = io.StringIO()
+        with contextlib.redirect_stdout(out):
+            runner.show(runner.Result("thing", passed=1, failed=failed, output=output))
+        return out.getvalue().splitlines()
+
+    def test_the_failed_case_and_what_it_said_come_first(self):
+        before = "".join(f"[ RUN      ] S.Good{i}\n[       OK ] S.Good{i} (0 ms)\n" for i in range(1000))
+        output = before + "[ RUN      ] S.Bad/0\nx.cc:7: Failure\n  which is wrong\n[  FAILED  ] S.Bad/0 (1 ms)\n" + before
+        lines = self.shown(output, [("S.Bad/0", "failed")])
+        self.assertEqual(lines[1:4], ["  failed: S.Bad/0: failed", "    x.cc:7: Failure", "      which is wrong"])
+        self.assertIn("lines left out", "\n".join(lines))
+
+    def test_a_case_that_the_program_died_in_shows_all_up_to_the_end(self):
+        lines = self.shown("[ RUN      ] S.Dead\nlast words", [("S.Dead", "ended by SIGSEGV")])
+        self.assertEqual(lines[1:3], ["  failed: S.Dead: ended by SIGSEGV", "    last words"])
+
+    def test_a_unittest_failure_shows_its_trace(self):
+        rule = "=" * 70
+        lines = self.shown(f"{rule}\nFAIL: test_b (x.T)\n{'-' * 70}\nTrace: no\n{rule}\nERROR: test_c (x.T)\nRan 2 tests",
+                           [("test_b (x.T)", "failed")])
+        self.assertEqual(lines[1:4], ["  failed: test_b (x.T): failed", "    " + "-" * 70, "    Trace: no"])
 
 
 class ListTest(unittest.TestCase):
