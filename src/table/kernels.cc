@@ -23,24 +23,44 @@ constexpr size_t kLineBytes = 64;
 // (docs/design/table-index.md).
 constexpr int kIntoL2 = 2;
 
-template <bool kByRange>
-HWY_INLINE void hash_key(const ProbeView& view, Key key, Probe& probe) {
-  const uint64_t hash = mixed_hash(key);
-  const uint32_t at = kByRange ? view.placement.bucket(key, hash) : bucket_bits(hash);
+HWY_INLINE const IndexGroup* group_of(const ProbeView& view, uint32_t at, uint64_t hash) {
   const IndexBucket& bucket = view.buckets[at];
-  const IndexGroup* group = bucket.groups + slot_bits(hash, bucket.group_count);
-  __builtin_prefetch(group, 0, kIntoL2);
-  probe.hash = hash;
-  probe.bucket = at;
-  probe.group = group;
+  return bucket.groups + slot_bits(hash, bucket.group_count);
 }
 
-void hash_keys(const ProbeView& view, const Key* keys, size_t n, Probe* probes) {
-  if (view.placement.by_range()) {
-    for (size_t i = 0; i < n; ++i) hash_key<true>(view, keys[i], probes[i]);
-  } else {
-    for (size_t i = 0; i < n; ++i) hash_key<false>(view, keys[i], probes[i]);
+template <bool kByRange>
+HWY_INLINE void ask_for_groups(const ProbeView& view, const Key* keys, size_t n, ProbeRing& ring,
+                               size_t at) {
+  for (size_t i = 0; i < n; ++i) {
+    const uint64_t hash = ring.hashes[at + i];
+    const uint32_t bucket = kByRange ? view.placement.bucket(keys[i], hash) : bucket_bits(hash);
+    const IndexGroup* group = group_of(view, bucket, hash);
+    __builtin_prefetch(group, 0, kIntoL2);
+    ring.groups[at + i] = group;
   }
+}
+
+// n keys, at most a block. The mix of a whole block is a loop of fixed length, so that the compiler
+// makes vectors of it.
+HWY_INLINE void hash_block(const ProbeView& view, const Key* keys, size_t n, ProbeRing& ring,
+                           size_t at) {
+  if (n == kProbeBlock) [[likely]] {
+    for (size_t i = 0; i < kProbeBlock; ++i) ring.hashes[at + i] = mixed_hash(keys[i]);
+  } else {
+    for (size_t i = 0; i < n; ++i) ring.hashes[at + i] = mixed_hash(keys[i]);
+  }
+  if (view.placement.by_range()) [[unlikely]] {
+    ask_for_groups<true>(view, keys, n, ring, at);
+  } else if (n == kProbeBlock) [[likely]] {
+    ask_for_groups<false>(view, keys, kProbeBlock, ring, at);
+  } else {
+    ask_for_groups<false>(view, keys, n, ring, at);
+  }
+}
+
+void ask_for_group(const ProbeView& view, Key key) {
+  const uint64_t hash = mixed_hash(key);
+  __builtin_prefetch(group_of(view, view.placement.bucket(key, hash), hash), 0, kIntoL2);
 }
 
 // Bit i: the tag of slot i fits. Bits of unused slots and of the bytes behind the tags are
@@ -63,96 +83,163 @@ HWY_INLINE uint32_t fitting_tags(const IndexGroup& group, uint8_t tag) {
 }
 
 // Every line once; a row may start anywhere in a line.
+template <bool kTwoLines>
 HWY_INLINE void prefetch_row(const ProbeView& view, const std::byte* data) {
   const std::byte* end = data + view.touched_bytes;
-  if (view.two_lines) [[likely]] {
+  if constexpr (kTwoLines) {
     __builtin_prefetch(data, 0, kIntoL2);
     __builtin_prefetch(end - 1, 0, kIntoL2);
-    return;
-  }
-  for (data -= reinterpret_cast<uintptr_t>(data) % kLineBytes; data < end; data += kLineBytes) {
-    __builtin_prefetch(data, 0, kIntoL2);
+  } else {
+    for (data -= reinterpret_cast<uintptr_t>(data) % kLineBytes; data < end; data += kLineBytes) {
+      __builtin_prefetch(data, 0, kIntoL2);
+    }
   }
 }
 
-HWY_INLINE void match_tag(const ProbeView& view, Probe& probe) {
-  const IndexGroup& group = *probe.group;
-  const uint32_t fits = fitting_tags(group, tag_bits(probe.hash)) & group.used;
+HWY_INLINE std::byte* row_at(const ProbeView& view, RowNumber row) {
+  return view.chunks[row >> view.shift] + (row & view.mask) * view.stride;
+}
+
+template <bool kTwoLines>
+HWY_INLINE void match_tag(const ProbeView& view, ProbeRing& ring, size_t at) {
+  const IndexGroup& group = *ring.groups[at];
+  const uint32_t fits = fitting_tags(group, tag_bits(ring.hashes[at])) & group.used;
   // Without a fit the last slot is taken: the comparison of keys then says no, and no branch is
   // needed here.
-  const int slot = std::countr_zero(fits | (1u << (kGroupSlots - 1)));
-  const RowNumber row = group.rows[slot];
-  std::byte* data = view.chunks[row >> view.shift] + (row & view.mask) * view.stride;
-  prefetch_row(view, data);
-  if ((fits & (fits - 1)) != 0) [[unlikely]] {
+  const RowNumber row = group.rows[std::countr_zero(fits | (1u << (kGroupSlots - 1)))];
+  std::byte* data = row_at(view, row);
+  prefetch_row<kTwoLines>(view, data);
+  if (const uint32_t others = fits & (fits - 1); others != 0) [[unlikely]] {
     // Another slot has the same tag: its row may be asked next.
-    const RowNumber other = group.rows[std::countr_zero(fits & (fits - 1))];
-    __builtin_prefetch(view.chunks[other >> view.shift] + (other & view.mask) * view.stride);
+    __builtin_prefetch(row_at(view, group.rows[std::countr_zero(others)]), 0, kIntoL2);
   }
-  probe.row = row;
-  probe.data = data;
+  ring.rows[at] = row;
+  ring.data[at] = data;
 }
 
-HWY_INLINE uint32_t is_wrong(const Probe& probe, Key key) {
-  return static_cast<uint32_t>(key_of(probe.data) != key) |
-         static_cast<uint32_t>(stamp_of(probe.data) == 0);
+void match_tags(const ProbeView& view, ProbeRing& ring, size_t at, size_t n) {
+  if (view.two_lines) {
+    for (size_t i = 0; i < n; ++i) match_tag<true>(view, ring, at + i);
+  } else {
+    for (size_t i = 0; i < n; ++i) match_tag<false>(view, ring, at + i);
+  }
 }
 
-// Index lines are asked for last, two rounds before they are read: they travel while the caller
-// works on the block that was compared and while the rows of the next one are asked for.
-uint32_t probe_block(const ProbeView& view, std::span<const Key> keys, size_t first, Probe* ring) {
-  const auto left = [&keys](size_t from) {
-    return from < keys.size() ? std::min(kProbeBlock, keys.size() - from) : 0;
-  };
+HWY_INLINE void copy_row(const std::byte* row, size_t dim, float* out) {
+  const Lanes16 d;
+  const auto* from = reinterpret_cast<const float*>(row + kWeightsOffset);
+  size_t i = 0;
+  for (; i + kLanes <= dim; i += kLanes) hn::StoreU(hn::LoadU(d, from + i), d, out + i);
+  if (i < dim) std::memcpy(out + i, from + i, (dim - i) * sizeof(float));
+}
+
+// Row 0 has the bytes of key 0: where that is asked for, equal bytes prove nothing.
+HWY_INLINE bool has_key_zero(const Key* keys, size_t n) {
+  uint32_t zeros = 0;
+  for (size_t i = 0; i < n; ++i) zeros += static_cast<uint32_t>(value(keys[i]) == 0);
+  return zeros != 0;
+}
+
+// What a block does with its rows. kDim: floats to copy; kAnyDim: as many as the view says.
+inline constexpr size_t kNoCopy = 0;
+inline constexpr size_t kAnyDim = SIZE_MAX;
+
+// A whole block, its rows in the ring at `compared`. The next rows are asked for one by one between
+// the copies, so that memory is kept busy evenly.
+template <size_t kDim, bool kTwoLines>
+HWY_INLINE bool whole_block(const ProbeView& shared, const Key* keys, size_t first,
+                            ProbeRing& ring) {
+  // A copy of its own: stores of vectors could change the shared one, as far as the compiler knows.
+  const ProbeView view = shared;
+  const size_t dim = kDim == kAnyDim ? view.dim : kDim;
+  float* out = view.out + first * dim;
+  const size_t matched = (first + kMatchAhead) % kProbeRing;
+  const size_t compared = first % kProbeRing;
+  keys += first;
+  uint64_t differs = 0;
+#pragma GCC unroll 8
+  for (size_t i = 0; i < kProbeBlock; ++i) {
+    match_tag<kTwoLines>(view, ring, matched + i);
+    const std::byte* data = ring.data[compared + i];
+    differs |= value(key_of(data)) ^ value(keys[i]);
+    if constexpr (kDim != kNoCopy) copy_row(data, dim, out + i * dim);
+  }
+  return differs == 0 && !has_key_zero(keys, kProbeBlock);
+}
+
+// The last blocks of a batch, which have fewer keys or none to match.
+bool last_block(const ProbeView& view, std::span<const Key> keys, size_t first, ProbeRing& ring) {
   const size_t match = first + kMatchAhead;
-  Probe* matched = ring + match % kProbeRing;
-  for (size_t i = 0; i < left(match); ++i) match_tag(view, matched[i]);
-  const Probe* compared = ring + first % kProbeRing;
-  uint32_t wrong = 0;
-  for (size_t i = 0; i < left(first); ++i) wrong |= is_wrong(compared[i], keys[first + i]) << i;
-  const size_t hash = first + kHashAhead;
-  hash_keys(view, keys.data() + std::min(hash, keys.size()), left(hash), ring + hash % kProbeRing);
-  return wrong;
+  if (match < keys.size()) match_tags(view, ring, match % kProbeRing, keys.size() - match);
+  const size_t n = std::min(kProbeBlock, keys.size() - first);
+  uint64_t differs = 0;
+  for (size_t i = 0; i < n; ++i) {
+    const std::byte* data = ring.data[first % kProbeRing + i];
+    differs |= value(key_of(data)) ^ value(keys[first + i]);
+    if (view.out != nullptr) copy_row(data, view.dim, view.out + (first + i) * view.dim);
+  }
+  return differs == 0 && !has_key_zero(keys.data() + first, n);
 }
 
-void start_probes(const ProbeView& view, std::span<const Key> keys, Probe* ring) {
-  hash_keys(view, keys.data(), std::min(keys.size(), kHashAhead), ring);
-  for (size_t i = 0; i < std::min(keys.size(), kMatchAhead); ++i) match_tag(view, ring[i]);
+bool probe_block(const ProbeView& view, std::span<const Key> keys, size_t first, ProbeRing& ring) {
+  bool right;
+  if (first + kMatchAhead + kProbeBlock > keys.size()) [[unlikely]] {
+    right = last_block(view, keys, first, ring);
+  } else if (!view.two_lines) {
+    right = view.out == nullptr ? whole_block<kNoCopy, false>(view, keys.data(), first, ring)
+                                : whole_block<kAnyDim, false>(view, keys.data(), first, ring);
+  } else if (view.out == nullptr) {
+    right = whole_block<kNoCopy, true>(view, keys.data(), first, ring);
+  } else if (view.dim == 16) {
+    right = whole_block<16, true>(view, keys.data(), first, ring);
+  } else {
+    right = whole_block<kAnyDim, true>(view, keys.data(), first, ring);
+  }
+  const size_t hash = first + kHashAhead;
+  if (hash < keys.size()) {
+    hash_block(view, keys.data() + hash, std::min(kProbeBlock, keys.size() - hash), ring,
+               hash % kProbeRing);
+  }
+  return right;
+}
+
+void start_probes(const ProbeView& view, std::span<const Key> keys, ProbeRing& ring) {
+  for (size_t at = 0; at < std::min(keys.size(), kHashAhead); at += kProbeBlock) {
+    hash_block(view, keys.data() + at, std::min(kProbeBlock, keys.size() - at), ring, at);
+  }
+  match_tags(view, ring, 0, std::min(keys.size(), kMatchAhead));
 }
 
 void prefetch_rows(const ProbeView& view, const RowNumber* rows, size_t n) {
   for (size_t i = 0; i < n; ++i) {
-    const RowNumber row = rows[i] < view.end ? rows[i] : kNoRow;
-    prefetch_row(view, view.chunks[row >> view.shift] + (row & view.mask) * view.stride);
+    const std::byte* data = row_at(view, rows[i] < view.end ? rows[i] : kNoRow);
+    view.two_lines ? prefetch_row<true>(view, data) : prefetch_row<false>(view, data);
   }
 }
 
-void copy_rows(const Probe* probes, size_t n, size_t offset, size_t dim, float* out) {
-  const Lanes16 d;
-  for (size_t r = 0; r < n; ++r, out += dim) {
-    const auto* from = reinterpret_cast<const float*>(probes[r].data + offset);
-    size_t i = 0;
-    for (; i + kLanes <= dim; i += kLanes) hn::StoreU(hn::LoadU(d, from + i), d, out + i);
-    for (; i < dim; ++i) out[i] = from[i];
-  }
+void copy_rows(std::byte* const* rows, size_t n, size_t dim, float* out) {
+  for (size_t r = 0; r < n; ++r) copy_row(rows[r], dim, out + r * dim);
 }
 
 struct AllFinite {
-  bool ok = true;
+  hn::Mask<Lanes16> ok;
   HWY_INLINE void operator()(size_t, Floats v) {
-    ok = ok && hn::AllTrue(Lanes16(), hn::Le(hn::Abs(v), all(FLT_MAX)));
+    ok = hn::And(ok, hn::Le(hn::Abs(v), all(FLT_MAX)));
   }
 };
 
+HWY_INLINE bool is_finite(const float* values, size_t n) {
+  AllFinite check{hn::Eq(all(0), all(0))};
+  for_values(values, n, check);
+  return hn::AllTrue(Lanes16(), check.ok);
+}
+
 bool finite_rows(const float* values, size_t n, size_t dim, uint8_t* ok) {
-  bool every = true;
-  for (size_t r = 0; r < n; ++r) {
-    AllFinite check;
-    for_values(values + r * dim, dim, check);
-    ok[r] = check.ok ? 1 : 0;
-    every = every && check.ok;
-  }
-  return every;
+  std::memset(ok, 1, n);
+  if (is_finite(values, n * dim)) [[likely]]
+    return true;
+  for (size_t r = 0; r < n; ++r) ok[r] = is_finite(values + r * dim, dim) ? 1 : 0;
+  return false;
 }
 
 float square_sum(const float* values, size_t n) { return sum_of_squares(values, n); }
@@ -247,9 +334,9 @@ void scatter(const SegmentLayout& layout, Pooling pooling, size_t dim, const flo
 }
 
 const Kernels& all_kernels() {
-  static constexpr Kernels kKernels = {hash_keys,  start_probes, probe_block, prefetch_rows,
-                                       copy_rows,  finite_rows,  clip,        add,
-                                       square_sum, pool,         scatter};
+  static constexpr Kernels kKernels = {ask_for_group, start_probes, probe_block, prefetch_rows,
+                                       copy_rows,     finite_rows,  clip,        add,
+                                       square_sum,    pool,         scatter};
   return kKernels;
 }
 

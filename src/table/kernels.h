@@ -25,39 +25,42 @@ struct ProbeView {
   size_t touched_bytes;  // of a row, from its start, that the caller will read or write
   bool two_lines;        // these never span more than two cache lines
   Placement placement;
-};
-
-// One key on its way through the probe.
-struct Probe {
-  uint64_t hash;
-  uint32_t bucket;
-  RowNumber row;  // the first row whose tag fits, not yet compared; kNoRow or a wrong one otherwise
-  const IndexGroup* group;
-  std::byte* data;  // of `row`
+  size_t dim;            // floats per row that are copied to `out`
+  float* out = nullptr;  // (keys, dim), or null: nothing is copied
 };
 
 // A batch goes through the index in blocks of this many keys (docs/design/table-index.md).
-inline constexpr size_t kProbeBlock = 16;
+inline constexpr size_t kProbeBlock = 8;
 // How many keys before its row is compared a key's tag is matched, and hashed.
-inline constexpr size_t kMatchAhead = 2 * kProbeBlock;
-inline constexpr size_t kHashAhead = 5 * kProbeBlock;
-inline constexpr size_t kProbeRing = 8 * kProbeBlock;
+inline constexpr size_t kMatchAhead = 4 * kProbeBlock;
+inline constexpr size_t kHashAhead = 8 * kProbeBlock;
+inline constexpr size_t kProbeRing = 16 * kProbeBlock;
+
+// Keys on their way through the index; key k of a batch is at k mod kProbeRing.
+struct ProbeRing {
+  alignas(64) uint64_t hashes[kProbeRing];
+  const IndexGroup* groups[kProbeRing];
+  // The first row whose tag fits, not yet compared; kNoRow or a wrong one where the key has none.
+  std::byte* data[kProbeRing];
+  RowNumber rows[kProbeRing];
+};
 
 struct Kernels {
-  // Hashes n keys and asks for the cache line of each one's group.
-  void (*hash_keys)(const ProbeView& view, const Key* keys, size_t n, Probe* probes);
+  // Asks for the cache line of the key's group.
+  void (*ask_for_group)(const ProbeView& view, Key key);
   // Begins the walk of a batch: hashes its first kHashAhead keys and matches the tags of the first
   // kMatchAhead.
-  void (*start_probes)(const ProbeView& view, std::span<const Key> keys, Probe* ring);
-  // Matches the tags of the block kMatchAhead keys on, hashes the one kHashAhead keys on, and
-  // compares the keys of the block at `first` with their rows; bit i of the result: the row of
-  // probe i is not its key's. ring has kProbeRing probes, key k's at k mod that.
-  uint32_t (*probe_block)(const ProbeView& view, std::span<const Key> keys, size_t first,
-                          Probe* ring);
+  void (*start_probes)(const ProbeView& view, std::span<const Key> keys, ProbeRing& ring);
+  // Matches the tags of the block kMatchAhead keys after `first` and asks for the rows, compares
+  // the keys of the block at `first` with their rows and copies the weights, hashes the block
+  // kHashAhead keys on and asks for its groups. True when every row of the block at `first` is its
+  // key's.
+  bool (*probe_block)(const ProbeView& view, std::span<const Key> keys, size_t first,
+                      ProbeRing& ring);
   // Asks for the lines of n rows; a number past the end asks for row 0.
   void (*prefetch_rows)(const ProbeView& view, const RowNumber* rows, size_t n);
-  // Copies dim floats from the `offset` of each probe's row to out (n, dim).
-  void (*copy_rows)(const Probe* probes, size_t n, size_t offset, size_t dim, float* out);
+  // Copies the dim weights of each row to out (n, dim).
+  void (*copy_rows)(std::byte* const* rows, size_t n, size_t dim, float* out);
   // ok[i] = 1 where all of values (n, dim)'s row i is finite. True when all are.
   bool (*finite_rows)(const float* values, size_t n, size_t dim, uint8_t* ok);
   // Clips to +-clip_value, then to the norm clip_norm; 0 means no clipping.

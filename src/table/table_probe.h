@@ -11,31 +11,34 @@
 
 namespace starling {
 
-// Calls visit(first, probes, all_found) for blocks of keys in order; probes[i] is of keys[first +
-// i], and its row is kNoRow (data: row 0) where the key has none.
+// Calls visit(block) for blocks of keys in order.
 template <class Visit>
-void Table::probe(std::span<const Key> keys, const RowHints* hints, size_t touched_bytes,
+void Table::probe(std::span<const Key> keys, const RowHints* hints, const ProbeView& view,
                   HintCounts& counts, Visit&& visit) const {
-  const ProbeView view = probe_view(touched_bytes);
-  std::array<Probe, kProbeRing> ring;
-  if (hints == nullptr) kernels_.start_probes(view, keys, ring.data());
+  ProbeRing ring;
+  if (hints == nullptr) {
+    kernels_.start_probes(view, keys, ring);
+  } else {
+    kernels_.prefetch_rows(view, hints->rows.data(), std::min(kMatchAhead, keys.size()));
+  }
   for (size_t first = 0; first < keys.size(); first += kBlock) {
-    const auto block = keys.subspan(first, std::min(kBlock, keys.size() - first));
-    Probe* probes = ring.data() + first % kProbeRing;
-    HintCheck check;
+    const size_t at = first % kProbeRing;
+    const size_t n = std::min(kBlock, keys.size() - first);
+    ProbedBlock block{keys.subspan(first, n), first, ring.data + at, ring.rows + at, true};
     if (hints == nullptr) {
-      check.wrong = kernels_.probe_block(view, keys, first, ring.data());
+      if (!kernels_.probe_block(view, keys, first, ring)) [[unlikely]] {
+        settle(view, wrong_rows(block), block);
+      }
     } else {
-      const auto next = std::min(first + kBlock, keys.size());
+      const size_t next = std::min(first + kMatchAhead, keys.size());
       kernels_.prefetch_rows(view, hints->rows.data() + next, std::min(kBlock, keys.size() - next));
-      check = probe_hints(block, *hints, first, probes);
-      const auto probed = static_cast<uint32_t>(std::popcount(check.wrong));
+      const uint32_t wrong = take_hints(*hints, block);
+      const auto probed = static_cast<uint32_t>(std::popcount(wrong));
       counts.probed += probed;
-      counts.kept += block.size() - probed;
+      counts.kept += n - probed;
+      settle(view, wrong, block);
     }
-    const bool settled = check.wrong == 0 || settle(block, check.wrong, probes);
-    const bool all_found = settled && !check.missing;
-    visit(first, std::span<Probe>(probes, block.size()), all_found);
+    visit(block);
   }
 }
 

@@ -18,6 +18,8 @@ struct Table::Walk {
   PushBatch batch;
   float rates[2] = {};  // per part, at the batch's step
   OperationCounts counts;
+  bool plain = false;   // rows have no statistics and are not watched by a snapshot
+  bool copied = false;  // the probe has copied the weights to `out` already
 };
 
 // Rows of one block on their way through the rules.
@@ -149,10 +151,12 @@ StatusOr<OperationCounts> Table::walk(Walk& walk) {
   const size_t touched = walk.gradients != nullptr || layout_.statistics != layout_.payload_end
                              ? layout_.payload_end
                              : kWeightsOffset + layout_.weight_bytes;
-  probe(walk.batch.keys, walk.batch.hints, touched, counts_.pushes,
-        [&](size_t first, std::span<Probe> probes, bool all_found) {
-          walk_block(walk, first, probes, all_found);
-        });
+  walk.plain = snapshot_ == nullptr && layout_.statistics == layout_.payload_end;
+  ProbeView view = probe_view(touched);
+  walk.copied = walk.plain && layout_.is_float32() && walk.batch.hints == nullptr;
+  if (walk.copied) view.out = walk.out;
+  probe(walk.batch.keys, walk.batch.hints, view, counts_.pushes,
+        [&](const ProbedBlock& probed) { walk_block(walk, probed); });
   walk_missing(walk);
   counts_.total.found += walk.counts.found;
   counts_.total.created += walk.counts.created;
@@ -162,34 +166,41 @@ StatusOr<OperationCounts> Table::walk(Walk& walk) {
   return walk.counts;
 }
 
-void Table::walk_block(Walk& walk, size_t first, std::span<const Probe> probes, bool all_found) {
-  const size_t n = probes.size();
-  const size_t dim = layout_.dim;
+bool Table::all_finite(const Walk& walk, const ProbedBlock& probed, uint8_t* finite) const {
+  if (walk.gradients == nullptr || options_.refuse_nonfinite) return true;
+  const float* gradients = walk.gradients + probed.first * layout_.dim;
+  return kernels_.finite_rows(gradients, probed.keys.size(), layout_.dim, finite);
+}
+
+void Table::walk_block(Walk& walk, const ProbedBlock& probed) {
+  const size_t n = probed.keys.size();
   uint8_t finite[kBlock];
-  bool all_finite = true;
-  if (walk.gradients != nullptr && !options_.refuse_nonfinite) {
-    all_finite = kernels_.finite_rows(walk.gradients + first * dim, n, dim, finite);
-  }
+  const bool finite_all = all_finite(walk, probed, finite);
   StepBlock block;
-  for (size_t i = 0; i < n; ++i) {
-    const auto at = static_cast<uint32_t>(first + i);
-    if (!all_finite && finite[i] == 0) [[unlikely]] {
-      ++walk.counts.nonfinite;
-    } else if (!all_found && probes[i].row == kNoRow) [[unlikely]] {
-      missing_.push_back(at);
-    } else {
-      touch(walk, at, probes[i].bucket, probes[i].row);
-      block.add(at, probes[i].data);
+  if (walk.plain && finite_all && probed.all_found) [[likely]] {
+    for (size_t i = 0; i < n; ++i) set_stamp(probed.data[i], stamp());
+    for (size_t i = 0; i < n; ++i)
+      block.add(static_cast<uint32_t>(probed.first + i), probed.data[i]);
+  } else {
+    for (size_t i = 0; i < n; ++i) {
+      const auto at = static_cast<uint32_t>(probed.first + i);
+      if (!finite_all && finite[i] == 0) {
+        ++walk.counts.nonfinite;
+      } else if (probed.rows[i] == kNoRow) {
+        missing_.push_back(at);
+      } else {
+        touch(walk, at, probed.data[i], probed.rows[i]);
+        block.add(at, probed.data[i]);
+      }
     }
   }
   walk.counts.found += block.n;
   if (walk.gradients != nullptr) step_block(walk, block);
-  if (walk.hints != nullptr) {
-    for (size_t i = 0; i < n; ++i) walk.hints[first + i] = probes[i].row;
-  }
-  if (walk.out != nullptr) {
-    read_block(walk.batch.keys.subspan(first, n), probes.data(), all_found, walk.out + first * dim);
-  }
+  if (walk.hints != nullptr) std::copy_n(probed.rows, n, walk.hints + probed.first);
+  if (walk.out == nullptr) return;
+  if (!walk.copied) read_block(probed, walk.out);
+  if (!probed.all_found) [[unlikely]]
+    read_missing(probed, walk.out);
 }
 
 void Table::walk_missing(Walk& walk) {
@@ -199,10 +210,9 @@ void Table::walk_missing(Walk& walk) {
   }
   constexpr size_t kAhead = 12;
   const ProbeView view = probe_view(kWeightsOffset);
-  Probe ahead;
   for (size_t m = 0; m < missing_.size(); ++m) {
     if (m + kAhead < missing_.size()) {
-      kernels_.hash_keys(view, walk.batch.keys.data() + missing_[m + kAhead], 1, &ahead);
+      kernels_.ask_for_group(view, walk.batch.keys[missing_[m + kAhead]]);
     }
     const uint32_t i = missing_[m];
     const Key key = walk.batch.keys[i];
@@ -219,8 +229,8 @@ void Table::walk_missing(Walk& walk) {
       ++walk.counts.dropped;
       continue;
     }
-    touch(walk, i, bucket, row);
     std::byte* data = slabs_->at(row);
+    touch(walk, i, data, row);
     offer_victim(bucket, data);
     if (walk.gradients != nullptr) {
       StepBlock block;
