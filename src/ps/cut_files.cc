@@ -1,0 +1,211 @@
+#include "ps/cut_files.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "ps/manifest.h"
+
+namespace starling {
+
+CutFiles::CutFiles(FileSystem& fs, CutFilesOptions options)
+    : fs_(fs), options_(std::move(options)), thread_({.name = "cut-writer"}, [this] { run(); }) {}
+
+CutFiles::~CutFiles() {
+  cancel();
+  thread_.join();
+}
+
+Status CutFiles::put(Item item, Deadline deadline) {
+  MutexLock lock(mutex_);
+  const size_t bytes = item.bytes.size();
+  // An item larger than the bound gets in alone.
+  while (progress_.status.ok() && progress_.queued_bytes > 0 &&
+         progress_.queued_bytes + bytes > options_.queue_bytes_max) {
+    if (!changed_.wait(mutex_, deadline)) {
+      return deadline_exceeded("{}: {} bytes wait to be written, the limit is {}", options_.path,
+                               progress_.queued_bytes, options_.queue_bytes_max);
+    }
+  }
+  STARLING_RETURN_IF_ERROR(progress_.status);
+  progress_.queued_bytes += bytes;
+  progress_.queued_bytes_max = std::max(progress_.queued_bytes_max, progress_.queued_bytes);
+  queue_.push_back(std::move(item));
+  changed_.notify_all();
+  return absl::OkStatus();
+}
+
+bool CutFiles::has_room() const {
+  MutexLock lock(mutex_);
+  return !progress_.status.ok() || progress_.queued_bytes < options_.queue_bytes_max / 2;
+}
+
+void CutFiles::finish(ckpt::ShardState state) {
+  MutexLock lock(mutex_);
+  state_ = std::move(state);
+  is_finished_ = true;
+  changed_.notify_all();
+}
+
+void CutFiles::cancel() {
+  MutexLock lock(mutex_);
+  if (progress_.is_done) return;
+  is_cancelled_ = true;
+  if (progress_.status.ok()) progress_.status = cancelled("cut {} was dropped", options_.cut_id);
+  changed_.notify_all();
+}
+
+bool CutFiles::has_ended() const {
+  MutexLock lock(mutex_);
+  return has_ended_;
+}
+
+CutFiles::Progress CutFiles::progress() const {
+  MutexLock lock(mutex_);
+  return progress_;
+}
+
+Status CutFiles::status() const {
+  MutexLock lock(mutex_);
+  return progress_.status;
+}
+
+size_t CutFiles::queued_bytes() const {
+  MutexLock lock(mutex_);
+  return progress_.queued_bytes;
+}
+
+void CutFiles::fail(const Status& status) {
+  MutexLock lock(mutex_);
+  if (progress_.status.ok()) progress_.status = status;
+  queue_.clear();
+  progress_.queued_bytes = 0;
+  changed_.notify_all();
+}
+
+bool CutFiles::next(Item& item) {
+  MutexLock lock(mutex_);
+  while (queue_.empty() && !is_finished_ && !is_cancelled_) {
+    changed_.wait(mutex_, Deadline::never());
+  }
+  if (is_cancelled_ || queue_.empty()) return false;
+  item = std::move(queue_.front());
+  queue_.pop_front();
+  return true;
+}
+
+void CutFiles::run() {
+  const Status status = write_all();
+  open_.clear();
+  dense_.reset();
+  if (!status.ok()) fail(status);
+  bool is_done = false;
+  {
+    MutexLock lock(mutex_);
+    is_done = progress_.is_done = progress_.status.ok();
+  }
+  if (!is_done) remove_written();
+  MutexLock lock(mutex_);
+  has_ended_ = true;
+}
+
+Status CutFiles::write_all() {
+  STARLING_ASSIGN_OR_RETURN(const bool is_taken, fs_.exists(options_.path + "/" + kManifestName));
+  if (is_taken) return already_exists("{}: holds a finished cut", options_.path);
+  for (Item item; next(item);) {
+    const size_t bytes = item.bytes.size();
+    STARLING_RETURN_IF_ERROR(write(item));
+    MutexLock lock(mutex_);
+    progress_.queued_bytes -= std::min(bytes, progress_.queued_bytes);
+    progress_.bytes += bytes;
+    if (item.kind == RecordKind::kBucket || item.kind == RecordKind::kChanges) {
+      progress_.rows += image_rows(item.bytes);
+    }
+    changed_.notify_all();
+  }
+  {
+    MutexLock lock(mutex_);
+    STARLING_RETURN_IF_ERROR(progress_.status);
+  }
+  return write_state();
+}
+
+Status CutFiles::write(const Item& item) {
+  if (item.kind == RecordKind::kPart) {
+    if (dense_ == nullptr) {
+      STARLING_ASSIGN_OR_RETURN(dense_,
+                                CutFileWriter::open(fs_, options_.path, file_name("dense"),
+                                                    {ckpt::FILE_KIND_DENSE, options_.cut_id, ""}));
+    }
+    return dense_->add(item.kind, item.number, item.bytes);
+  }
+  const Slot slot{item.table, item.is_ahead};
+  if (!item.is_ahead) {
+    // Tables come one after the other: what is open of another one has ended.
+    std::vector<Slot> ended;
+    for (const auto& [other, writer] : open_) {
+      if (!other.second && other != slot) ended.push_back(other);
+    }
+    for (const Slot& other : ended) STARLING_RETURN_IF_ERROR(close(other));
+  }
+  std::unique_ptr<CutFileWriter>& writer = open_[slot];
+  if (writer == nullptr) {
+    STARLING_ASSIGN_OR_RETURN(
+        writer, CutFileWriter::open(fs_, options_.path, file_name("rows"),
+                                    {ckpt::FILE_KIND_ROWS, options_.cut_id, item.table}));
+  }
+  STARLING_RETURN_IF_ERROR(writer->add(item.kind, item.number, item.bytes));
+  // Deletions concern every bucket, so they have a file of their own.
+  if (item.kind == RecordKind::kDeleted || writer->bytes() >= options_.file_bytes) {
+    return close(slot);
+  }
+  return absl::OkStatus();
+}
+
+Status CutFiles::close(const Slot& slot) {
+  const auto it = open_.find(slot);
+  const std::unique_ptr<CutFileWriter> writer = std::move(it->second);
+  open_.erase(it);
+  STARLING_ASSIGN_OR_RETURN(ckpt::File file, writer->publish());
+  published_.push_back(file.name());
+  MutexLock lock(mutex_);
+  progress_.files.push_back(std::move(file));
+  return absl::OkStatus();
+}
+
+Status CutFiles::write_state() {
+  while (!open_.empty()) STARLING_RETURN_IF_ERROR(close(open_.begin()->first));
+  ckpt::ShardPart part;
+  if (dense_ != nullptr) {
+    STARLING_ASSIGN_OR_RETURN(ckpt::File file, dense_->publish());
+    published_.push_back(file.name());
+    MutexLock lock(mutex_);
+    progress_.files.push_back(std::move(file));
+  }
+  {
+    MutexLock lock(mutex_);
+    *part.mutable_state() = state_;
+    for (const ckpt::File& file : progress_.files) *part.add_files() = file;
+  }
+  STARLING_ASSIGN_OR_RETURN(const std::unique_ptr<CutFileWriter> writer,
+                            CutFileWriter::open(fs_, options_.path, file_name("state"),
+                                                {ckpt::FILE_KIND_STATE, options_.cut_id, ""}));
+  STARLING_RETURN_IF_ERROR(writer->add(RecordKind::kState, 0, bytes_of(part.SerializeAsString())));
+  STARLING_ASSIGN_OR_RETURN(ckpt::File file, writer->publish());
+  published_.push_back(file.name());
+  MutexLock lock(mutex_);
+  progress_.files.push_back(std::move(file));
+  return absl::OkStatus();
+}
+
+std::string CutFiles::file_name(const char* suffix) {
+  return fmt::format("{:012}-{:03}-{:03}-{:016x}-{:05}.{}", options_.cut_id, value(options_.node),
+                     value(options_.lane), value(options_.incarnation), files_made_++, suffix);
+}
+
+void CutFiles::remove_written() {
+  // What stays behind is cleared away by the coordinator with the rest of the directory.
+  for (const std::string& name : published_) (void)fs_.remove(options_.path + "/" + name);
+}
+
+}  // namespace starling
