@@ -216,9 +216,10 @@ TEST_P(Calls, ARequestRunsOnItsLane) {
   class Where : public Handler {
    public:
     void handle(Request request, Reply reply) override {
-      reply.send(ask(kEcho, value(request.lane), server->lane(request.lane).here() ? 1 : 0));
+      const bool here = server.load()->lane(request.lane).here();
+      reply.send(ask(kEcho, value(request.lane), here ? 1 : 0));
     }
-    Server* server = nullptr;
+    std::atomic<Server*> server = nullptr;
   } where;
   auto server = world.serve(where, 3);
   where.server = server.get();

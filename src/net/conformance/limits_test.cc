@@ -5,7 +5,15 @@
 namespace starling::conformance {
 namespace {
 
-class Limits : public Conformance {};
+class Limits : public Conformance {
+ protected:
+  // Many megabytes keep a slow machine busy for longer than a peer may be silent.
+  static NetOptions patient_options() {
+    NetOptions options = options_for(GetParam());
+    options.ping_timeout = kPatience;
+    return options;
+  }
+};
 
 TEST_P(Limits, TooManyRequestsInFlightToOnePeerAreRefusedAtTheCaller) {
   NetOptions options = options_for(GetParam());
@@ -93,7 +101,7 @@ TEST_P(Limits, AMessageAboveTheLimitIsRefusedAndHurtsNobody) {
 }
 
 TEST_P(Limits, BytesInFlightStayBelowTheServersLimit) {
-  NetOptions options = options_for(GetParam());
+  NetOptions options = patient_options();
   options.server_bytes_max = 16 << 20;
   options.connection_bytes_max = 12 << 20;
   World world(GetParam(), options);
@@ -105,20 +113,22 @@ TEST_P(Limits, BytesInFlightStayBelowTheServersLimit) {
   constexpr size_t kBytes = 1 << 20;
   const Tensor shared = tensor_of(5, kBytes);
   const size_t before = resident_bytes();
+  std::vector<CallId> calls;
   for (uint64_t id = 1; id <= kCalls; ++id) {
     Message message = ask(kHold, id);
     message.tensors.push_back(shared);
-    client.call(world.target(*server), Method::kPeerCall, std::move(message),
-                Deadline::in(RealClock(), milliseconds(500)), ends.take(id));
+    calls.push_back(client.call(world.target(*server), Method::kPeerCall, std::move(message),
+                                patience(), ends.take(id)));
   }
-  ASSERT_TRUE(ends.wait(kCalls));
+  ASSERT_TRUE(parrot.wait_for([&] { return parrot.held() >= 8; }));
+  (void)ends.wait(kCalls, milliseconds(300));  // what else is admitted is so by now
   EXPECT_LE(parrot.held(), 16u);
-  EXPECT_GE(parrot.held(), 1u);
   // What was refused or slowed is nowhere: 400 MB were offered, the limit is 16.
   EXPECT_LT(resident_bytes(), before + (kSanitized ? 300u << 20 : 100u << 20));
-  EXPECT_EQ(
-      ends.count_of(StatusCode::kDeadlineExceeded) + ends.count_of(StatusCode::kResourceExhausted),
-      kCalls);
+  for (const CallId call : calls) client.cancel(call);
+  ASSERT_TRUE(ends.wait(kCalls));
+  EXPECT_EQ(ends.count_of(StatusCode::kCancelled) + ends.count_of(StatusCode::kResourceExhausted),
+            kCalls);
   parrot.drop_held();
   // The limit must not stay reached. Some that are on their way may be run first.
   client.call(world.target(*server), Method::kPeerCall, ask_with(kEcho, 1000, kBytes), patience(),
@@ -131,7 +141,7 @@ TEST_P(Limits, BytesInFlightStayBelowTheServersLimit) {
 }
 
 TEST_P(Limits, TheGreediestPeerIsStoppedFirst) {
-  NetOptions options = options_for(GetParam());
+  NetOptions options = patient_options();
   options.server_bytes_max = 16 << 20;
   World world(GetParam(), options);
   Parrot parrot;
@@ -140,8 +150,8 @@ TEST_P(Limits, TheGreediestPeerIsStoppedFirst) {
   Client modest(world.network(), world.network().make_lane("modest", 1));
   Ends ends;
   for (uint64_t id = 1; id <= 100; ++id) {
-    greedy.call(world.target(*server), Method::kPeerCall, ask_with(kHold, id, 1 << 20),
-                Deadline::in(RealClock(), milliseconds(500)), ends.take(id));
+    greedy.call(world.target(*server), Method::kPeerCall, ask_with(kHold, id, 1 << 20), patience(),
+                ends.take(id));
   }
   ASSERT_TRUE(parrot.wait_for([&] { return parrot.held() >= 10; }));
   // The greedy one has what it could get, and the modest one still finds room.
@@ -150,7 +160,11 @@ TEST_P(Limits, TheGreediestPeerIsStoppedFirst) {
                                    ask_with(kEcho, id, 100'000), patience());
     EXPECT_TRUE(answer.ok()) << answer.status();
   }
-  ASSERT_TRUE(ends.wait(100));
+  // Those that were only slowed come in turn as room is made.
+  ASSERT_TRUE(parrot.wait_for([&] {
+    parrot.release();
+    return ends.count() == 100;
+  }));
 }
 
 TEST_P(Limits, ASlowedPeerIsNotTakenForDead) {

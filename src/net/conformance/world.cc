@@ -55,9 +55,6 @@ std::vector<Maker> bare_makers() {
                                 .protocol = Protocol::kFast,
                                 .host = "::1",
                                 .tune = [](NetOptions& options) { options.unix_sockets = false; }}};
-  if (!kWithGrpc) {
-    std::erase_if(makers, [](const Maker& maker) { return maker.protocol == Protocol::kGrpc; });
-  }
   return makers;
 }
 
@@ -127,9 +124,7 @@ std::unique_ptr<Network> make_network_of(const Maker& maker, NetOptions options,
 }
 
 std::vector<Protocol> all_protocols() {
-  std::vector<Protocol> protocols = {Protocol::kInproc, Protocol::kFast};
-  if (kWithGrpc) protocols.push_back(Protocol::kGrpc);
-  return protocols;
+  return {Protocol::kInproc, Protocol::kFast, Protocol::kGrpc};
 }
 
 Done Ends::take(uint64_t id) {

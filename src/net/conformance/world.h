@@ -30,14 +30,6 @@ struct Maker {
 };
 void PrintTo(const Maker& maker, std::ostream* out);
 
-// The thread sanitizer does not see into Debian's gRPC: it takes each hand-over through a
-// completion queue for a race, in our frames too, where no suppression may reach.
-#if defined(__SANITIZE_THREAD__)
-inline constexpr bool kWithGrpc = false;
-#else
-inline constexpr bool kWithGrpc = true;
-#endif
-
 inline constexpr std::string_view kToken = "the token of the conformance suite";
 
 // Options with a token, as the maker wants them.

@@ -93,6 +93,7 @@ class GrpcChannel::Call {
  public:
   Call(GrpcChannel& channel, CallId id, std::string_view name)
       : clients_(*channel.clients_),
+        channel_(channel.channel_),
         handle_(channel.handle_),
         id_(id),
         name_(fmt::format("{} {}", channel.target_.to_string(), name)),
@@ -115,7 +116,7 @@ class GrpcChannel::Call {
     call->self_ = call;
     call->reader_ = stub.PrepareUnaryCall(&call->context_, path, body, &call->clients_.queue_);
     call->reader_->StartCall();
-    call->reader_->Finish(&call->reply_, &call->status_, call->ended_.arm());
+    call->reader_->Finish(&call->reply_, &call->status_, call->clients_.poller_.arm(call->ended_));
   }
 
  private:
@@ -155,6 +156,9 @@ class GrpcChannel::Call {
   }
 
   GrpcClients& clients_;
+  // The context has it too, but lets go of it inside of gRPC, where the thread sanitizer does not
+  // see the count: whoever is last must be one of ours.
+  const std::shared_ptr<grpc::Channel> channel_;
   const std::shared_ptr<Handle> handle_;
   const CallId id_;
   const std::string name_;

@@ -67,6 +67,7 @@ class GrpcListener::Core {
   // Starts to wait for one more call; nothing once the server closes.
   void wait_for_call();
   void leave();
+  void* arm(Tag& tag) { return poller_->arm(tag); }
   // False when the server is closing: the call must be ended at once.
   bool open(const std::shared_ptr<Sink>& sink);
   void ended(const std::shared_ptr<Sink>& sink);
@@ -102,9 +103,9 @@ class GrpcListener::Call {
         done_([this](bool ok) { on_done(); }) {}
 
   void wait() {
-    context_.AsyncNotifyWhenDone(done_.arm());
+    context_.AsyncNotifyWhenDone(core_.arm(done_));
     core_.service.RequestCall(&context_, &stream_, core_.queue.get(), core_.queue.get(),
-                              requested_.arm());
+                              core_.arm(requested_));
   }
 
   // One of the two, from any thread, once; the call may be gone when it returns.
@@ -156,7 +157,7 @@ void GrpcListener::Call::on_requested(bool ok) {
   }
   core_.wait_for_call();
   if (Status status = check_call(); !status.ok()) return refuse(status);
-  stream_.Read(&body_, read_.arm());
+  stream_.Read(&body_, core_.arm(read_));
 }
 
 Status GrpcListener::Call::check_call() {
@@ -236,7 +237,7 @@ Status GrpcListener::Call::deliver() {
 }
 
 void GrpcListener::Call::refuse(const Status& status) {
-  stream_.Finish(to_grpc(status), finished_.arm());
+  stream_.Finish(to_grpc(status), core_.arm(finished_));
 }
 
 void GrpcListener::Call::answer(const Status& status, const Message& message) {
@@ -253,7 +254,7 @@ void GrpcListener::Call::answer(const Status& status, const Message& message) {
                                      method_->name, bytes, limit));
   }
   ticket_.grow(bytes);
-  stream_.WriteAndFinish(body, grpc::WriteOptions(), grpc::Status::OK, finished_.arm());
+  stream_.WriteAndFinish(body, grpc::WriteOptions(), grpc::Status::OK, core_.arm(finished_));
 }
 
 void GrpcListener::Call::on_finished() { end_one(); }

@@ -8,12 +8,17 @@ namespace starling {
 
 Poller::Poller(grpc::CompletionQueue& queue, std::string_view name, int threads) : queue_(queue) {
   for (int i = 0; i < threads; ++i) {
-    threads_.emplace_back(ThreadOptions{.name = fmt::format("{}-{}", name, i)}, [this] {
-      void* tag = nullptr;
-      bool ok = false;
-      // Ends when stop() has shut the queue down and the last tag has been given out.
-      while (queue_.Next(&tag, &ok)) static_cast<Tag*>(tag)->run(ok);
-    });
+    threads_.emplace_back(ThreadOptions{.name = fmt::format("{}-{}", name, i)}, [this] { run(); });
+  }
+}
+
+void Poller::run() {
+  void* tag = nullptr;
+  bool ok = false;
+  // Ends when stop() has shut the queue down and the last tag has been given out.
+  while (queue_.Next(&tag, &ok)) {
+    (void)handed_.load(std::memory_order_acquire);
+    static_cast<Tag*>(tag)->task_(ok);
   }
 }
 
@@ -23,6 +28,6 @@ void Poller::stop() {
   threads_.clear();
 }
 
-int poller_threads() { return std::clamp(usable_cores(), 2, 8); }
+int poller_threads() { return std::clamp(usable_cores() / 2, 1, 8); }
 
 }  // namespace starling

@@ -6,6 +6,7 @@
 #include <grpcpp/completion_queue.h>
 
 #include <atomic>
+#include <cstdint>
 #include <string_view>
 #include <vector>
 
@@ -14,27 +15,16 @@
 
 namespace starling {
 
-// The end of one gRPC operation. Stays with its owner, and may be used again once it has run.
+// The end of one gRPC operation. Stays with its owner, and may be used again once it has run. What
+// it runs may be the last to see it.
 class Tag {
  public:
   explicit Tag(Function<void(bool ok)> task) : task_(std::move(task)) {}
   Tag(const Tag&) = delete;
   Tag& operator=(const Tag&) = delete;
 
-  // What to give to gRPC, right before the operation starts.
-  void* arm() {
-    armed_.store(true, std::memory_order_release);
-    return this;
-  }
-  void run(bool ok) {
-    // Orders what the starting thread wrote before what runs here, in a way that the thread
-    // sanitizer can see: it knows nothing of gRPC's own ordering.
-    armed_.exchange(false, std::memory_order_acquire);
-    task_(ok);
-  }
-
  private:
-  std::atomic<bool> armed_{false};
+  friend class Poller;
   Function<void(bool ok)> task_;
 };
 
@@ -44,17 +34,29 @@ class Poller {
   Poller(grpc::CompletionQueue& queue, std::string_view name, int threads);
   ~Poller() { stop(); }
 
+  // What to give to gRPC, right before the operation starts.
+  void* arm(Tag& tag) {
+    handed_.fetch_add(1, std::memory_order_acq_rel);
+    return &tag;
+  }
+
   // Shuts the queue down, runs the tags that are left and joins the threads. No operation may be
   // started on the queue from now on. Twice is fine.
   void stop();
 
  private:
+  void run();
+
   grpc::CompletionQueue& queue_;
+  // Orders what a thread wrote before it started an operation before what its tag runs, in a way
+  // that the thread sanitizer can see: it knows nothing of the queue's own ordering.
+  std::atomic<uint64_t> handed_{0};
   std::vector<Thread> threads_;
   bool stopped_ = false;
 };
 
-// How many threads turn a queue: the bodies are decoded on them.
+// How many threads turn a queue: half of the cores, since the lanes need theirs. With two threads
+// on two cores a call of 8 bytes takes 30 % longer than with one.
 int poller_threads();
 
 }  // namespace starling

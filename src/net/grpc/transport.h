@@ -3,7 +3,8 @@
 //
 // A server tells its handlers of a peer at the peer's first call to the lane, since a call and not
 // the connection names the lane; that it has gone is told when the connection ends. A client that
-// is not ours names itself by the header of that first call.
+// is not ours names itself by the header of that first call. A server that is not ours must permit
+// keep-alive pings (grpc.http2.max_ping_strikes = 0) for calls that take longer than a few pings.
 //
 // Uses: net, gRPC. Threads: as Transport.
 #pragma once

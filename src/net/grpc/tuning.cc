@@ -9,8 +9,10 @@
 namespace starling {
 namespace {
 
-// Frames of HTTP/2's default of 16 KB cost a header and a slice each.
-constexpr int kFrameBytes = 4 << 20;
+// Large enough to spare headers, small enough for the reader to work while the rest is on its way.
+constexpr int kFrameBytes = 64 << 10;
+// gRPC reads into blocks of up to 4 MB, which the allocator maps, and faults in, anew each time.
+constexpr int kReadBytesMax = 64 << 10;
 // What a sender may send before it hears from the reader. Fixed: gRPC's own estimate starts small
 // and is taken from the wire's delay, while ours is a wire with almost none.
 constexpr int kWindowBytes = 16 << 20;
@@ -22,6 +24,7 @@ void tune_both(const NetOptions& options, Set set) {
   set(GRPC_ARG_MAX_SEND_MESSAGE_LENGTH, message_bytes);
   set(GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH, message_bytes);
   set(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, kFrameBytes);
+  set(GRPC_ARG_TCP_MAX_READ_CHUNK_SIZE, kReadBytesMax);
   set(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, kWindowBytes);
   set(GRPC_ARG_HTTP2_BDP_PROBE, 0);
   set(GRPC_ARG_KEEPALIVE_TIME_MS, whole_ms(options.ping_every));
