@@ -21,6 +21,7 @@ class Client::Core : public ChannelSink, public std::enable_shared_from_this<Cli
           [done = std::move(done), status = route.status()]() mutable { done(status); });
     }
     ++(*route)->in_flight;
+    (*route)->last_call = ++calls_;
     Open open{.route = *route, .method = method, .done = std::move(done)};
     if (!deadline.is_never()) {
       open.timer = lane_->call_at(deadline.at(), [this, id] { expire(id); });
@@ -55,12 +56,14 @@ class Client::Core : public ChannelSink, public std::enable_shared_from_this<Cli
     std::sort(ids.begin(), ids.end());
     for (const CallId id : ids) cancel(id);
     routes_.clear();
+    retired_.clear();
   }
 
  private:
   struct Route {
     std::unique_ptr<Channel> channel;
     uint32_t in_flight = 0;
+    uint64_t last_call = 0;  // by the count of calls
     std::string name;
   };
   struct Open {
@@ -91,11 +94,33 @@ class Client::Core : public ChannelSink, public std::enable_shared_from_this<Cli
   StatusOr<Route*> route_to(const Target& target) {
     if (auto it = routes_.find(target); it != routes_.end()) return &it->second;
     STARLING_ASSIGN_OR_RETURN(Transport * transport, network_.transport(target.address.protocol));
+    STARLING_RETURN_IF_ERROR(make_room());
     STARLING_ASSIGN_OR_RETURN(auto channel, transport->open(target, lane_, *this));
     Route& route = routes_[target];
     route.channel = std::move(channel);
     route.name = target.to_string();
     return &route;
+  }
+
+  // Lets go of the channel that has been idle longest when there are as many as may be. Linear: a
+  // new connection costs more.
+  Status make_room() {
+    const size_t limit = network_.options().client_channels_max;
+    if (routes_.size() < limit) return absl::OkStatus();
+    auto oldest = routes_.end();
+    for (auto it = routes_.begin(); it != routes_.end(); ++it) {
+      if (it->second.in_flight > 0) continue;
+      if (oldest == routes_.end() || it->second.last_call < oldest->second.last_call) oldest = it;
+    }
+    if (oldest == routes_.end()) {
+      return resource_exhausted("{} channels have calls in flight already, the limit is {}",
+                                routes_.size(), limit);
+    }
+    // Later: the call that needs the room may be made inside of an end that this channel tells.
+    retired_.push_back(std::move(oldest->second.channel));
+    routes_.erase(oldest);
+    lane_->post([core = shared_from_this()] { core->retired_.clear(); });
+    return absl::OkStatus();
   }
 
   void expire(CallId id) {
@@ -116,7 +141,9 @@ class Client::Core : public ChannelSink, public std::enable_shared_from_this<Cli
 
   // The lane's thread only.
   bool closed_ = false;
+  uint64_t calls_ = 0;
   std::map<Target, Route> routes_;
+  std::vector<std::unique_ptr<Channel>> retired_;
   absl::flat_hash_map<CallId, Open> open_;
 };
 

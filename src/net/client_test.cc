@@ -140,6 +140,54 @@ TEST_F(NarrowClient, TheLimitIsPerTargetAndFreesUp) {
   EXPECT_EQ(told_.starts.size(), 4u);
 }
 
+class ClientOfFewChannels : public ClientTest {
+ protected:
+  ClientOfFewChannels() : ClientTest({.client_channels_max = 2}) {}
+};
+
+TEST_F(ClientOfFewChannels, LetsGoOfTheOneThatWasIdleLongest) {
+  call(target(1), in(seconds(1)));
+  call(target(2), in(seconds(1)));
+  told_.finish(0, Message());
+  told_.finish(1, Message());
+  call(target(1), in(seconds(1)));
+  told_.finish(2, Message());
+  call(target(3), in(seconds(1)));
+  lanes_.step();
+  EXPECT_EQ(told_.open_channels, 2);
+  call(target(1), in(seconds(1)));
+  EXPECT_EQ(told_.opened, 3) << "the channel to 1 was used last and must have stayed";
+  told_.finish(3, Message());
+  told_.finish(4, Message());
+  call(target(2), in(seconds(1)));
+  EXPECT_EQ(told_.opened, 4) << "the channel to 2 must have gone";
+  EXPECT_EQ(ends_.size(), 5u);
+}
+
+TEST_F(ClientOfFewChannels, NeverLetsGoOfOneWithCallsInFlight) {
+  call(target(1), in(seconds(1)));
+  call(target(2), in(seconds(1)));
+  call(target(3), in(seconds(1)));
+  lanes_.step();
+  ASSERT_EQ(ends_.size(), 1u);
+  EXPECT_EQ(ends_[0].code(), StatusCode::kResourceExhausted);
+  told_.finish(0, Message());
+  told_.finish(1, Message());
+  EXPECT_EQ(ends_.size(), 3u);
+}
+
+TEST_F(ClientOfFewChannels, TheEndOfACallMayRetireTheChannelThatTellsIt) {
+  call(target(2), in(seconds(1)));
+  client_->call(target(1), Method::kPeerCall, Message(), in(seconds(1)),
+                [&](const StatusOr<Message>&) {
+                  call(target(3), in(seconds(1)));
+                  EXPECT_EQ(told_.open_channels, 3) << "it is still telling";
+                });
+  told_.finish(1, Message());
+  lanes_.step();
+  EXPECT_EQ(told_.open_channels, 2);
+}
+
 TEST(ClientOfAStoppedLane, GetsCancelledInsteadOfWaitingForEver) {
   Metrics metrics;
   Told told;

@@ -27,6 +27,7 @@ struct Told {
   std::vector<Start> starts;
   std::vector<CallId> cancels;
   int open_channels = 0;
+  int opened = 0;
   Status trouble;
 
   // Ends the call of `starts[i]`.
@@ -54,6 +55,7 @@ class FakeTransport final : public Transport {
     FakeChannel(Told& told, const Target& target, ChannelSink& sink)
         : told_(told), target_(target), sink_(sink) {
       ++told_.open_channels;
+      ++told_.opened;
     }
     ~FakeChannel() override { --told_.open_channels; }
     void start(CallId id, Method method, Message message, Deadline deadline) override {

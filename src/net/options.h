@@ -45,13 +45,16 @@ struct NetOptions {
   Duration handshake_timeout = seconds(5);
   Duration backoff_min = milliseconds(5);
   Duration backoff_max = seconds(1);
-  Duration ping_every = milliseconds(1500);  // while calls are in flight
+  // While calls are in flight. The same at both ends: a server whose lane is busy speaks up twice
+  // as often by itself.
+  Duration ping_every = milliseconds(1500);
   Duration ping_timeout = seconds(3);  // a peer that leaves a ping unanswered this long is dead
 
   // Limits. Over them a caller is slowed, or gets RESOURCE_EXHAUSTED.
   size_t message_bytes_max = size_t{1} << 30;
   uint32_t connection_requests_max = 1024;          // in flight
   size_t connection_bytes_max = size_t{512} << 20;  // in flight, requests and unread replies
+  uint32_t client_channels_max = 4096;  // of one Client, a channel per target; idle ones go first
   uint32_t server_requests_max = 1 << 16;
   size_t server_bytes_max = size_t{4} << 30;
   uint32_t handshakes_max = 1024;  // connections that have not proved themselves yet
