@@ -1,5 +1,7 @@
 #include "net/intake.h"
 
+#include <future>
+
 #include "net/loop_lane.h"
 
 namespace starling {
@@ -84,7 +86,7 @@ Intake::Intake(const NetOptions& options, ServerOptions server, Log log, Metrics
   }
 }
 
-Intake::~Intake() { stop_threads(); }
+Intake::~Intake() { stop_pool(); }
 
 Ticket Intake::admit(size_t bytes, std::shared_ptr<Meter> meter) {
   const size_t used = bytes_.fetch_add(bytes, std::memory_order_relaxed) + bytes;
@@ -181,12 +183,21 @@ bool Intake::wait_idle(Deadline deadline) {
   return true;
 }
 
-void Intake::stop_threads() {
+void Intake::stop_pool() {
   cut();
   pool_queue_.close();
   pool_.clear();
+}
+
+void Intake::leave_lanes() {
   for (const auto& lane : server_.lanes) {
-    if (auto* loop = dynamic_cast<LoopLane*>(lane.get())) loop->stop();
+    // Only a LoopLane has a thread that may be in a handler.
+    if (dynamic_cast<LoopLane*>(lane.get()) == nullptr || lane->driven()) continue;
+    auto left = std::make_shared<std::promise<void>>();
+    std::future<void> done = left->get_future();
+    // A lane that has stopped drops the task; the broken promise ends the wait.
+    lane->post([left = std::move(left)] { left->set_value(); });
+    done.wait();
   }
 }
 

@@ -90,8 +90,11 @@ class Intake : public std::enable_shared_from_this<Intake> {
   size_t bytes_in_flight() const { return bytes_.load(std::memory_order_relaxed); }
   // From now on the pool throws away what still waits for it.
   void cut() { cut_.store(true, std::memory_order_release); }
-  // Stops the pool, then the lanes. Not from one of them.
-  void stop_threads();
+  // Not from one of its threads.
+  void stop_pool();
+  // Waits until every lane has done what it was doing: no handler runs after it. Not from one of
+  // the lanes, but for one that the calling thread drives.
+  void leave_lanes();
 
  private:
   friend class Ticket;

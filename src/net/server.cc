@@ -1,5 +1,7 @@
 #include "net/server.h"
 
+#include <future>
+
 #include "net/intake.h"
 #include "net/network.h"
 #include "net/transport.h"
@@ -30,16 +32,17 @@ StatusOr<std::unique_ptr<Server>> Server::start(Network& network, ServerOptions 
   STARLING_RETURN_IF_ERROR(validate(network.options()));
   if (options.handlers.empty()) return invalid_argument("a server needs at least one lane");
   if (options.listen.empty()) return invalid_argument("a server needs at least one address");
+  std::unique_ptr<Server> server(new Server());
   if (options.lanes.empty()) {
     for (uint32_t i = 0; i < options.handlers.size(); ++i) {
-      options.lanes.push_back(network.make_lane(fmt::format("lane-{}", i), i));
+      server->own_lanes_.push_back(network.make_lane(fmt::format("lane-{}", i), i));
+      options.lanes.push_back(server->own_lanes_.back());
     }
   }
   if (options.lanes.size() != options.handlers.size()) {
     return invalid_argument("{} lanes for {} sets of handlers", options.lanes.size(),
                             options.handlers.size());
   }
-  std::unique_ptr<Server> server(new Server());
   const std::vector<Address> listen = options.listen;
   server->intake_ = std::make_shared<Intake>(network.options(), std::move(options), network.log(),
                                              network.metrics());
@@ -73,7 +76,9 @@ Status Server::stop(Deadline deadline) {
   intake_->cut();
   for (const auto& listener : listeners_) listener->close();
   listeners_.clear();
-  intake_->stop_threads();
+  intake_->stop_pool();
+  for (const auto& lane : own_lanes_) lane->stop();
+  if (own_lanes_.empty()) intake_->leave_lanes();
   if (finished) return absl::OkStatus();
   return deadline_exceeded("{} requests were cut when the server stopped", cut);
 }

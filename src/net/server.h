@@ -27,6 +27,7 @@ namespace starling {
 class Network;
 class Intake;
 class Listener;
+class LoopLane;
 
 // The other end of a connection.
 struct Peer {
@@ -113,7 +114,8 @@ struct ServerOptions {
   std::vector<Address> listen;         // several transports may lead to the same lanes
   std::vector<LaneHandlers> handlers;  // one per lane
   std::vector<std::shared_ptr<Lane>>
-      lanes;  // the lanes; empty: a LoopLane with a thread for each handlers entry
+      lanes;  // the lanes, which stay the caller's; empty: a LoopLane with a thread for each
+              // handlers entry, which ends with the server
 };
 
 class Server {
@@ -131,14 +133,16 @@ class Server {
   StatusOr<Address> address(Protocol protocol) const;
   Lane& lane(LaneId id);
 
-  // Refuses new requests, waits for those at hand until the deadline, then cuts the rest.
-  // DeadlineExceeded when some were cut. Twice is fine.
+  // Refuses new requests, waits for those at hand until the deadline, then cuts the rest. When it
+  // returns no handler runs any more, and none will; lanes that the caller gave run on.
+  // DeadlineExceeded when some were cut. Twice is fine. Not from a handler.
   Status stop(Deadline deadline);
 
  private:
   Server() = default;
 
   std::shared_ptr<Intake> intake_;
+  std::vector<std::shared_ptr<LoopLane>> own_lanes_;
   std::vector<std::unique_ptr<Listener>> listeners_;
   std::vector<Address> addresses_;
   bool stopped_ = false;

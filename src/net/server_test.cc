@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <future>
+
 #include "net/client.h"
 #include "net/inproc/transport.h"
 #include "net/intake.h"
@@ -213,6 +215,61 @@ TEST(ServerStart, KnowsItsAddresses) {
   ASSERT_TRUE(server.ok());
   EXPECT_EQ((*server)->address(Protocol::kInproc)->host, "me");
   EXPECT_EQ((*server)->address(Protocol::kGrpc).status().code(), StatusCode::kInvalidArgument);
+}
+
+class ServerOnGivenLanes : public testing::Test {
+ protected:
+  // Says when it has begun, and goes on when it is told to.
+  class Slow : public Handler {
+   public:
+    void handle(Request, Reply reply) override {
+      begun.set_value();
+      go_on.get_future().wait();
+      ended = true;
+      reply.send(Message());
+    }
+    std::promise<void> begun, go_on;
+    std::atomic<bool> ended{false};
+  };
+
+  ServerOnGivenLanes() : network_(NetOptions(), Log(), metrics_) {
+    network_.add(Protocol::kInproc, std::make_unique<InprocTransport>());
+    lane_ = network_.make_lane("given", 0);
+    LaneHandlers handlers{};
+    handlers[static_cast<size_t>(Service::kPeer)] = &slow_;
+    server_ = *Server::start(network_, {.listen = {{.protocol = Protocol::kInproc, .host = "me"}},
+                                        .handlers = {handlers},
+                                        .lanes = {lane_}});
+  }
+
+  Metrics metrics_;
+  Network network_;
+  Slow slow_;
+  std::shared_ptr<LoopLane> lane_;
+  std::unique_ptr<Server> server_;
+};
+
+TEST_F(ServerOnGivenLanes, LeavesThemRunning) {
+  EXPECT_TRUE(server_->stop(Deadline::never()).ok());
+  server_.reset();
+  std::promise<void> ran;
+  lane_->post([&] { ran.set_value(); });
+  EXPECT_EQ(ran.get_future().wait_for(seconds(60)), std::future_status::ready);
+}
+
+TEST_F(ServerOnGivenLanes, HasLeftTheHandlersWhenItHasStopped) {
+  Client client(network_);
+  auto answer = client.call_future({.address = server_->addresses()[0]}, Method::kPeerCall,
+                                   Message(), Deadline::in(RealClock(), seconds(60)));
+  slow_.begun.get_future().wait();
+  auto stopped = std::async(std::launch::async, [&] {
+    (void)server_->stop(Deadline(TimePoint::min()));
+    return slow_.ended.load();
+  });
+  EXPECT_EQ(stopped.wait_for(milliseconds(50)), std::future_status::timeout);
+  slow_.go_on.set_value();
+  EXPECT_TRUE(stopped.get()) << "stopped while the handler ran";
+  EXPECT_EQ(answer.get().status().code(), StatusCode::kUnavailable) << "it was cut";
 }
 
 // Every method of the Hub, each with its own overload.
