@@ -114,7 +114,11 @@ bool LoopLane::turn(TimePoint now) {
 
 bool LoopLane::poll_events(int timeout_ms) {
   std::array<epoll_event, kEventsMax> events;
+  // Written by this thread alone.
+  turns_.store(turns_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+  if (timeout_ms != 0) asleep_.store(true, std::memory_order_relaxed);
   const int count = epoll_wait(epoll_fd_, events.data(), kEventsMax, timeout_ms);
+  if (timeout_ms != 0) asleep_.store(false, std::memory_order_relaxed);
   if (count <= 0) return false;
   bool worked = false;
   ++handing_out_;

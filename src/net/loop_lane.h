@@ -82,12 +82,15 @@ class LoopLane final : public Lane {
   // The watcher that is polled first while spinning: the one that had something to read last.
   void set_hot(Watcher* watcher) { hot_ = watcher; }
 
-  // Turns, wake-ups from sleep and spins that were skipped because the cores are taken; any thread.
+  // Wake-ups from sleep and spins that were skipped because the cores are taken; any thread.
   struct Stats {
     uint64_t sleeps = 0;
     uint64_t spins_skipped = 0;
   };
   Stats stats() const;
+  // Changes as long as the lane turns. Not while it sleeps, nor while one task takes its time.
+  uint64_t turns() const { return turns_.load(std::memory_order_relaxed); }
+  bool asleep() const { return asleep_.load(std::memory_order_relaxed); }
 
  private:
   LoopLane(LoopOptions options, bool driven);
@@ -112,6 +115,8 @@ class LoopLane final : public Lane {
   std::atomic<bool> stopping_{false};
   std::atomic<uint64_t> sleeps_{0};
   std::atomic<uint64_t> spins_skipped_{0};
+  std::atomic<uint64_t> turns_{0};
+  std::atomic<bool> asleep_{false};
   Mailbox<Task> mailbox_;
 
   // The lane's thread only.

@@ -32,8 +32,9 @@ class ChannelSink {
 class Channel {
  public:
   virtual ~Channel() = default;
-  // Takes the message; the sink hears of the end. A request not yet written when the connection is
-  // lost stays queued.
+  // Takes the message; the sink hears of the end. Without a connection the request waits for one.
+  // When a connection is lost, every request that was given to it ends with Unavailable, also those
+  // that had to wait for the socket: a caller hears of a death at once, whatever stands in its way.
   virtual void start(CallId id, Method method, Message message, Deadline deadline) = 0;
   // Forgets the call and tells the server, where that can be told.
   virtual void cancel(CallId id) = 0;

@@ -124,6 +124,7 @@ void Proxy::run() {
     for (size_t i = 1; i < watched.size(); ++i) {
       if (watched[i].revents == 0 || !other.contains(watched[i].fd)) continue;
       std::array<char, 65'536> bytes;
+      if (slow_) std::this_thread::sleep_for(milliseconds(20));
       const ssize_t got = ::recv(watched[i].fd, bytes.data(), bytes.size(), MSG_DONTWAIT);
       if (got > 0 && !swallowing_) {
         ::send(other[watched[i].fd], bytes.data(), static_cast<size_t>(got), MSG_NOSIGNAL);

@@ -51,6 +51,8 @@ class Proxy {
   uint16_t port() const { return port_; }
   // From now on bytes go in and none comes out, in both directions; nothing is closed.
   void swallow() { swallowing_ = true; }
+  // From now on at most 64 KB pass every 20 ms.
+  void slow_down() { slow_ = true; }
 
  private:
   void run();
@@ -59,6 +61,7 @@ class Proxy {
   int listening_ = -1;
   uint16_t port_ = 0;
   std::atomic<bool> swallowing_{false};
+  std::atomic<bool> slow_{false};
   std::atomic<bool> stopping_{false};
   Thread thread_;
 };

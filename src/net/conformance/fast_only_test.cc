@@ -220,6 +220,25 @@ TEST(Lent, RepliesOfAnotherProcessArePulled) {
   EXPECT_EQ(world.metrics().counter("net.fast.pulled_bytes").value(), 20u * 300'000);
 }
 
+TEST(Silence, APartOfALargeReplyBreaksIt) {
+  NetOptions options{.ping_every = milliseconds(100), .ping_timeout = milliseconds(500)};
+  options.token = kToken;
+  options.unix_sockets = false;
+  World world(kFastMaker, options);
+  Parrot parrot;
+  auto server = world.serve(parrot);
+  Proxy proxy(server->addresses()[0].port);
+  proxy.slow_down();
+  Client client(world.network());
+  // Takes several seconds, and no other frame comes before it is whole.
+  constexpr size_t kBytes = 8 << 20;
+  auto answer = client.call_wait(
+      {.address = {.protocol = Protocol::kFast, .host = "127.0.0.1", .port = proxy.port()}},
+      Method::kPeerCall, ask(kMake, 1, kBytes), patience());
+  ASSERT_TRUE(answer.ok()) << answer.status();
+  EXPECT_TRUE(is_tensor_of(answer->tensors.at(0), 1, kBytes));
+}
+
 TEST(UnixSocket, IsUsedOnOneHostAndTcpWhereThereIsNone) {
   World world(kFastMaker);
   Parrot parrot;

@@ -264,6 +264,30 @@ TEST_P(HostileFrames, ARequestIdInFlightIsNotTakenTwice) {
   EXPECT_EQ(answer->header.status, static_cast<uint32_t>(StatusCode::kInvalidArgument));
   ASSERT_TRUE(parrot_.wait_for([&] { return parrot_.held() == 1; }));
   EXPECT_EQ(parrot_.times(5), 1);
+  // The first one has not become anything else by that.
+  ASSERT_TRUE(peer.send(encode_control({.kind = FrameKind::kCancel, .request_id = 5}).bytes()));
+  ASSERT_TRUE(parrot_.wait_for([&] { return parrot_.held_cancelled() == 1; }));
+}
+
+TEST_P(HostileFrames, ARequestIdOfALentReplyIsNotTakenBeforeItsRelease) {
+  serve({});
+  RawPeer peer = connect();
+  ASSERT_TRUE(peer.shake_hands(kToken, /*asks_to_pull=*/true).ok());
+  ASSERT_TRUE(peer.send_frame(request_header(5), ask(kMake, 5, 1 << 20)));
+  auto answer = peer.receive_frame();
+  ASSERT_TRUE(answer.has_value());
+  const bool lent = (answer->header.flags & kFlagLent) != 0;
+  EXPECT_EQ(lent, GetParam()) << "on a Unix socket alone";
+  ASSERT_TRUE(peer.send_frame(request_header(5), ask(kEcho, 5)));
+  answer = peer.receive_frame();
+  ASSERT_TRUE(answer.has_value());
+  EXPECT_EQ(answer->header.status,
+            static_cast<uint32_t>(lent ? StatusCode::kInvalidArgument : StatusCode::kOk));
+  ASSERT_TRUE(peer.send(encode_control({.kind = FrameKind::kRelease, .request_id = 5}).bytes()));
+  ASSERT_TRUE(peer.send_frame(request_header(5), ask(kEcho, 5)));
+  answer = peer.receive_frame();
+  ASSERT_TRUE(answer.has_value());
+  EXPECT_EQ(answer->header.status, 0u);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, HostileFrames, testing::Bool(),

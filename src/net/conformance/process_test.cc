@@ -60,6 +60,35 @@ TEST_P(Processes, AKilledServerEndsItsCallsAndIsNamed) {
               testing::HasSubstr(address.to_string()));
 }
 
+TEST_P(Processes, AKilledServerEndsCallsThatWaitToBeWrittenToo) {
+  World world(GetParam());
+  Address address;
+  auto child = start_server(0, address);
+  Client client(world.network());
+  const Target target{.address = address};
+  ASSERT_TRUE(client.call_wait(target, Method::kPeerCall, ask(kEcho, 1), patience()).ok());
+  child->stop();
+  Ends ends;
+  constexpr uint64_t kCalls = 24;
+  const Tensor large = tensor_of(3, 4 << 20);
+  for (uint64_t id = 0; id < kCalls; ++id) {
+    Message message = ask(kEcho, id);
+    message.tensors.push_back(large);
+    client.call(target, Method::kPeerCall, std::move(message), patience(), ends.take(id));
+  }
+  // Far more than sockets hold, and nobody reads.
+  EXPECT_FALSE(ends.wait(1, milliseconds(200)));
+  const TimePoint killed = RealClock().now();
+  child->kill();
+  expect_ends_within(ends, kCalls, killed, kDeathBound, "a killed server that read nothing");
+  EXPECT_EQ(ends.count_of(StatusCode::kUnavailable), kCalls);
+  // Sent while nobody is there: waits for the server that comes.
+  client.call(target, Method::kPeerCall, ask(kEcho, 99), patience(), ends.take(99));
+  child = start_server(address.port, address);
+  ASSERT_TRUE(ends.wait(kCalls + 1));
+  EXPECT_TRUE(ends.at(99).ok()) << ends.at(99).status();
+}
+
 TEST_P(Processes, AKilledClientIsGoneAndItsRequestsAreCancelled) {
   World world(GetParam());
   Parrot parrot;
@@ -137,6 +166,25 @@ TEST_P(SilentProcesses, ASlowServerThatLivesIsNotTakenForDead) {
   auto answer = client.call_wait({.address = address}, Method::kPeerCall, ask(kHold, 1),
                                  Deadline::in(RealClock(), milliseconds(2000)));
   EXPECT_TRUE(code_is(answer.status(), StatusCode::kDeadlineExceeded));
+}
+
+TEST_P(SilentProcesses, AHandlerThatHoldsItsLaneIsNotTakenForDead) {
+  NetOptions options = options_for(GetParam());
+  options.ping_every = milliseconds(250);
+  options.ping_timeout = milliseconds(1000);
+  World world(GetParam(), options);
+  Parrot parrot;
+  auto server = world.serve(parrot);
+  Client client(world.network());
+  Ends ends;
+  client.call(world.target(*server), Method::kPeerCall, ask(kWait, 1), patience(), ends.take(1));
+  ASSERT_TRUE(parrot.wait_for([&] { return parrot.times(1) == 1; }));
+  // Sent while the lane reads nothing.
+  client.call(world.target(*server), Method::kPeerCall, ask(kEcho, 2), patience(), ends.take(2));
+  EXPECT_FALSE(ends.wait(1, milliseconds(3000)));
+  parrot.open();
+  ASSERT_TRUE(ends.wait(2));
+  EXPECT_EQ(ends.count_of(StatusCode::kOk), 2u) << ends.at(1).status();
 }
 
 INSTANTIATE_TEST_SUITE_P(All, SilentProcesses, testing::ValuesIn(distinct_remote_makers()),

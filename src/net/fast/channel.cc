@@ -259,8 +259,21 @@ void FastChannel::watch_silence() {
   if (silence_timer_ != TimerId{}) return;
   last_check_ = loop_.clock().now();
   heard_ = true;
+  (void)bytes_moved();
   silence_timer_ =
       loop_.call_at(last_check_ + shared_->options.ping_every, [this] { check_silence(); });
+}
+
+// Whether a part of a large frame has come or gone since it was asked last: the other end is there,
+// though it may be long until the frame is whole. What we send says so only where it had to wait
+// for room, since the kernel takes a little for a dead peer too.
+bool FastChannel::bytes_moved() {
+  const uint64_t received = reader_->received();
+  const uint64_t sent = writer_.sent();
+  const bool came = received != std::exchange(received_before_, received);
+  const bool went = sent != std::exchange(sent_before_, sent);
+  const bool blocked = std::exchange(blocked_before_, !writer_.empty());
+  return came || (went && blocked);
 }
 
 void FastChannel::check_silence() {
@@ -269,7 +282,8 @@ void FastChannel::check_silence() {
   const NetOptions& options = shared_->options;
   const TimePoint now = loop_.clock().now();
   const bool late = now - last_check_ > options.ping_every + kLateCheck;
-  if (late) pinged_ = false;
+  if (bytes_moved()) heard_ = true;
+  if (late || heard_) pinged_ = false;
   if (!std::exchange(heard_, false) && !late) {
     if (!pinged_) {
       pinged_ = true;

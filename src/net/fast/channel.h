@@ -84,6 +84,7 @@ class FastChannel final : public Channel, public Watcher {
   void update_interest();
   void watch_silence();
   void check_silence();
+  bool bytes_moved();
   // Runs the task on the lane, unless the channel has gone by then.
   void post(Function<void(FastChannel&)> task);
 
@@ -127,6 +128,9 @@ class FastChannel final : public Channel, public Watcher {
   TimePoint ping_sent_;
   bool heard_ = false;
   bool pinged_ = false;
+  uint64_t received_before_ = 0;
+  uint64_t sent_before_ = 0;
+  bool blocked_before_ = false;  // something waited for the socket
 };
 
 }  // namespace starling

@@ -47,8 +47,8 @@ ServerConnection::ServerConnection(std::shared_ptr<FastShared> shared,
       peer_(std::make_shared<const Peer>(std::move(setup.peer))),
       pull_(setup.pull),
       socket_(std::move(setup.socket)),
+      out_(shared_->counters, socket_.fd()),
       reader_(shared_->limits, shared_->pool, shared_->counters),
-      writer_(shared_->counters),
       admit_([this](const FrameHeader& header) { return admit(header); }) {}
 
 ServerConnection::~ServerConnection() = default;
@@ -57,6 +57,7 @@ void ServerConnection::open(Function<void(ServerConnection*)> on_close) {
   on_close_ = std::move(on_close);
   interest_ = EPOLLIN | EPOLLRDHUP;
   if (const Status status = loop_->watch(socket_.fd(), interest_, this); !status.ok()) {
+    out_.close();
     socket_.close();
     shared_->log.error("connection_refused",
                        {{"peer", peer_->address}, {"reason", message_of(status)}});
@@ -75,12 +76,12 @@ void ServerConnection::close(std::string_view why) {
   shared_->log.debug("connection_closed", {{"peer", peer_->address}, {"reason", why}});
   loop_->unwatch(socket_.fd(), this);
   loop_->cancel(std::exchange(pause_timer_, TimerId{}));
+  out_.close();
   socket_.close();
   for (const auto& [id, weak] : in_flight_) {
     if (const auto sink = weak.lock()) sink->cancelled.store(true, std::memory_order_relaxed);
   }
   in_flight_.clear();
-  writer_.clear();
   lends_.clear();
   arriving_ = Ticket();
   intake_->peer(lane_, *peer_, false);
@@ -96,8 +97,7 @@ void ServerConnection::retry() {
 void ServerConnection::on_events(uint32_t events) {
   const auto self = shared_from_this();
   if (events & EPOLLOUT) {
-    if (const Status status = writer_.flush(socket_.fd()); !status.ok())
-      return close(message_of(status));
+    if (const Status status = out_.flush(); !status.ok()) return close(message_of(status));
   }
   if (events & EPOLLIN) {
     read_frames();
@@ -136,10 +136,10 @@ bool ServerConnection::read_frames() {
       shared_->log.warning("bad_frame",
                            {{"peer", peer_->address}, {"reason", message_of(reader_.why())}});
       // Best effort: the code tells a peer of another make why it is cut off.
-      writer_.push(
+      (void)out_.write(
           {.head = encode_control({.kind = FrameKind::kGoaway,
-                                   .status = static_cast<uint32_t>(reader_.why().code())})});
-      (void)writer_.flush(socket_.fd());
+                                   .status = static_cast<uint32_t>(reader_.why().code())})},
+          Ticket());
       close(message_of(reader_.why()));
     } else {
       loop_->set_hot(this);
@@ -216,13 +216,14 @@ void ServerConnection::on_frame(Frame& frame) {
 
 void ServerConnection::on_request(Frame& frame) {
   const FrameHeader& header = frame.header;
+  if (in_flight_.contains(header.request_id) || lends_.contains(header.request_id)) {
+    return refuse_repeated(header.request_id, std::move(arriving_));
+  }
   auto sink = std::make_shared<Sink>(shared_from_this(), header.request_id, std::move(arriving_));
   Reply reply(sink);
   if (find_method(header.method) == nullptr)
     return reply.fail(wrong_service(header.method, intake_->role()));
-  if (!in_flight_.emplace(header.request_id, sink).second) {
-    return reply.fail(invalid_argument("request id {} is in flight already", header.request_id));
-  }
+  in_flight_.emplace(header.request_id, sink);
   StatusOr<Message> message = decode_message(header, frame.meta(), frame.payload());
   if (!message.ok()) return reply.fail(message.status());
   Deadline deadline;
@@ -238,6 +239,12 @@ void ServerConnection::on_request(Frame& frame) {
                        .deadline = deadline,
                        .peer = peer_},
                       std::move(reply)});
+}
+
+// Not by a Reply: its end would be taken for the end of the request that has the id.
+void ServerConnection::refuse_repeated(uint64_t request_id, Ticket ticket) {
+  send(request_id, invalid_argument("request id {} is in flight already", request_id), Message(),
+       std::move(ticket), /*may_lend=*/false);
 }
 
 void ServerConnection::on_resend(uint64_t request_id) {
@@ -288,13 +295,10 @@ void ServerConnection::send(uint64_t request_id, const Status& status, Message m
 // Writes at once where nothing waits before it. A failed write closes later: the caller may be in
 // the middle of a frame.
 void ServerConnection::write(EncodedFrame frame, Ticket ticket) {
-  const bool idle = writer_.empty();
-  writer_.push(std::move(frame), std::move(ticket));
-  if (!idle || broken_) return;
-  if (!writer_.flush(socket_.fd()).ok()) {
-    broken_ = true;
+  if (!out_.write(std::move(frame), std::move(ticket)).ok()) {
+    if (std::exchange(broken_, true)) return;
     loop_->post([self = shared_from_this()] { self->close("a write failed"); });
-  } else if (!writer_.empty()) {
+  } else if (out_.waits()) {
     update_interest();
   }
 }
@@ -306,7 +310,7 @@ void ServerConnection::update_interest() {
     // The socket does not tell of what has been read from it already.
     if (!reading_ && reader_.holds_more()) read_later();
   }
-  if (!writer_.empty()) wanted |= EPOLLOUT;
+  if (out_.waits()) wanted |= EPOLLOUT;
   if (wanted != std::exchange(interest_, wanted)) loop_->change(socket_.fd(), wanted, this);
   if (pause_timer_ == TimerId{} && (!may_read() || reader_.midway())) watch_pause();
 }

@@ -1,7 +1,7 @@
 // ServerConnection is the server's end of one grpc++ connection, living on the lane that its hello
 // named.
 //
-// Uses: net. Threads: lane-local, but for the sinks, which post.
+// Uses: net. Threads: lane-local, but for show_life() and the sinks, which post.
 #pragma once
 
 #include <absl/container/flat_hash_map.h>
@@ -11,6 +11,7 @@
 #include <string>
 
 #include "net/fast/lend.h"
+#include "net/fast/outlet.h"
 #include "net/fast/shared.h"
 #include "net/fast/socket.h"
 #include "net/fast/stream.h"
@@ -40,6 +41,8 @@ class ServerConnection final : public Watcher,
   void retry();
   bool held_back() const { return held_back_; }
   size_t held_bytes() const { return meter_->bytes.load(std::memory_order_relaxed); }
+  // Lets the peer hear that this process lives, while the lane has no time to. Any thread.
+  void show_life() { out_.show_life(); }
 
   void on_events(uint32_t events) override;
   bool poll() override;
@@ -52,6 +55,7 @@ class ServerConnection final : public Watcher,
   bool admit(const FrameHeader& header);
   void on_frame(Frame& frame);
   void on_request(Frame& frame);
+  void refuse_repeated(uint64_t request_id, Ticket ticket);
   void run_arrived();
   void watch_pause();
   void check_pause();
@@ -74,8 +78,8 @@ class ServerConnection final : public Watcher,
 
   // The lane's thread only.
   Socket socket_;
+  Outlet out_;  // any thread
   FrameReader reader_;
-  FrameWriter writer_;
   LendTable lends_;
   FrameReader::Admit admit_;
   absl::flat_hash_map<uint64_t, std::weak_ptr<ReplySink>> in_flight_;

@@ -33,6 +33,7 @@ class LendTable {
   // Forgets a lent reply; from now on its generation word differs. False when there is none of that
   // request.
   bool release(uint64_t request_id);
+  bool contains(uint64_t request_id) const { return lent_.contains(request_id); }
   // Takes a lent reply back, to send it on the stream; an empty optional when there is none.
   struct Taken {
     Message message;

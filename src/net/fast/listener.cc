@@ -241,6 +241,7 @@ FastListener::FastListener(Address address, std::shared_ptr<FastShared> shared,
       intake_(std::move(intake)),
       probe_(random_probe()) {
   for (uint32_t i = 0; i < intake_->lanes(); ++i) ports_.push_back(std::make_shared<Port>());
+  turns_.resize(ports_.size());
 }
 
 FastListener::~FastListener() { close(); }
@@ -259,7 +260,22 @@ void FastListener::open_door(std::vector<Socket> sockets) {
                            {{"address", address_.to_string()}, {"reason", message_of(status)}});
       }
     }
+    speak_for_busy_lanes();
   });
+}
+
+// Pings are answered by the lane that owns the connection. A handler that keeps it for seconds must
+// not look like a dead process, so while a lane stands still its peers hear from here.
+void FastListener::speak_for_busy_lanes() {
+  for (uint32_t i = 0; i < ports_.size(); ++i) {
+    const auto& loop = static_cast<const LoopLane&>(*intake_->lane(static_cast<LaneId>(i)));
+    const uint64_t turns = loop.turns();
+    if (turns == std::exchange(turns_[i], turns) && !loop.asleep()) {
+      for (const auto& connection : ports_[i]->all()) connection->show_life();
+    }
+  }
+  door_->call_at(door_->clock().now() + shared_->options.ping_every / 2,
+                 [this] { speak_for_busy_lanes(); });
 }
 
 void FastListener::accept_from(const Socket& listening) {
@@ -298,9 +314,8 @@ void FastListener::enter(ServerConnection::Setup setup) {
   const LaneId lane = setup.lane;
   auto connection = std::make_shared<ServerConnection>(shared_, intake_, std::move(setup));
   intake_->lane(lane)->post([connection = std::move(connection), port = ports_[value(lane)]] {
-    if (port->closed) return;
-    port->connections.emplace(connection.get(), connection);
-    connection->open([port](ServerConnection* gone) { port->connections.erase(gone); });
+    if (!port->add(connection)) return;
+    connection->open([port](ServerConnection* gone) { port->remove(gone); });
   });
 }
 
@@ -311,10 +326,8 @@ void FastListener::serve_held_back(Intake& intake,
                                    const std::vector<std::shared_ptr<Port>>& ports) {
   for (uint32_t i = 0; i < ports.size(); ++i) {
     intake.lane(static_cast<LaneId>(i))->post([port = ports[i]] {
-      std::vector<std::shared_ptr<ServerConnection>> waiting;
-      for (const auto& [raw, connection] : port->connections) {
-        if (connection->held_back()) waiting.push_back(connection);
-      }
+      Port::Connections waiting = port->all();
+      std::erase_if(waiting, [](const auto& connection) { return !connection->held_back(); });
       std::sort(waiting.begin(), waiting.end(),
                 [](const auto& a, const auto& b) { return a->held_bytes() < b->held_bytes(); });
       for (const auto& connection : waiting) connection->retry();
@@ -350,13 +363,12 @@ void FastListener::close_door() {
     done.set_value();
   });
   ended.wait();
-  door_->stop();
 }
 
 void FastListener::refuse_new() {
   close_door();
   on_every_lane([this](uint32_t lane) {
-    for (const auto& [raw, connection] : ports_[lane]->connections) connection->go_away();
+    for (const auto& connection : ports_[lane]->all()) connection->go_away();
   });
 }
 
@@ -364,11 +376,42 @@ void FastListener::close() {
   if (std::exchange(closed_, true)) return;
   close_door();
   on_every_lane([this](uint32_t lane) {
-    Port& port = *ports_[lane];
-    port.closed = true;
-    while (!port.connections.empty())
-      port.connections.begin()->second->close("the server has stopped");
+    for (const auto& connection : ports_[lane]->close())
+      connection->close("the server has stopped");
   });
+  if (door_ != nullptr) door_->stop();
+}
+
+bool FastListener::Port::add(const std::shared_ptr<ServerConnection>& connection) {
+  MutexLock lock(mutex_);
+  if (closed_) return false;
+  connections_.emplace(connection.get(), connection);
+  return true;
+}
+
+void FastListener::Port::remove(ServerConnection* connection) {
+  std::shared_ptr<ServerConnection> last;  // let go of outside of the lock
+  MutexLock lock(mutex_);
+  if (auto it = connections_.find(connection); it != connections_.end()) {
+    last = std::move(it->second);
+    connections_.erase(it);
+  }
+}
+
+FastListener::Port::Connections FastListener::Port::all() const {
+  MutexLock lock(mutex_);
+  Connections all;
+  all.reserve(connections_.size());
+  for (const auto& [raw, connection] : connections_) all.push_back(connection);
+  return all;
+}
+
+FastListener::Port::Connections FastListener::Port::close() {
+  {
+    MutexLock lock(mutex_);
+    closed_ = true;
+  }
+  return all();
 }
 
 }  // namespace starling

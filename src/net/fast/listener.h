@@ -1,5 +1,6 @@
 // FastListener accepts connections of grpc++ on one TCP port and the Unix socket beside it, has
-// each prove itself on its own door thread, and hands it to the lane that its hello names.
+// each prove itself on its own door thread, and hands it to the lane that its hello names. The door
+// speaks for a lane that has no time to answer pings.
 //
 // Uses: net. Threads: Listener's calls from any; the rest on the door's lane.
 #pragma once
@@ -8,6 +9,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/mutex.h"
 #include "net/fast/connection.h"
 #include "net/fast/shared.h"
 #include "net/fast/socket.h"
@@ -29,15 +31,28 @@ class FastListener final : public Listener {
  private:
   class Acceptor;
   class Entry;
-  // The connections of one lane; touched on that lane only.
-  struct Port {
-    std::unordered_map<ServerConnection*, std::shared_ptr<ServerConnection>> connections;
-    bool closed = false;
+  // The connections of one lane. They come and go on that lane; the door lets them show life.
+  class Port {
+   public:
+    using Connections = std::vector<std::shared_ptr<ServerConnection>>;
+    // False once the port is closed.
+    bool add(const std::shared_ptr<ServerConnection>& connection);
+    void remove(ServerConnection* connection);
+    Connections all() const;
+    // Takes no more; gives those that are there.
+    Connections close();
+
+   private:
+    mutable Mutex mutex_;
+    std::unordered_map<ServerConnection*, std::shared_ptr<ServerConnection>> connections_
+        ABSL_GUARDED_BY(mutex_);
+    bool closed_ ABSL_GUARDED_BY(mutex_) = false;
   };
 
   FastListener(Address address, std::shared_ptr<FastShared> shared, std::shared_ptr<Intake> intake);
   void open_door(std::vector<Socket> sockets);
   void close_door();
+  void speak_for_busy_lanes();
   void accept_from(const Socket& listening);
   void enter(ServerConnection::Setup setup);
   void drop(Entry* entry);
@@ -55,6 +70,7 @@ class FastListener final : public Listener {
   // The door's lane only.
   std::vector<std::unique_ptr<Acceptor>> acceptors_;
   std::unordered_map<Entry*, std::unique_ptr<Entry>> entries_;
+  std::vector<uint64_t> turns_;  // of each lane, when last looked at
   bool closed_ = false;
 };
 

@@ -219,6 +219,7 @@ Status FrameWriter::flush(int fd) {
 
 void FrameWriter::advance(size_t written) {
   bytes_ -= written;
+  sent_ += written;
   while (!queue_.empty()) {
     Item& item = queue_.front();
     const size_t parts = item.frame.pieces.size() + 1;

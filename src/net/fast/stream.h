@@ -117,6 +117,8 @@ class FrameWriter {
   Status flush(int fd);
   bool empty() const { return queue_.empty(); }
   size_t bytes() const { return bytes_; }
+  // Bytes that the socket has taken so far.
+  uint64_t sent() const { return sent_; }
   // Drops everything, for a connection that has ended.
   void clear();
 
@@ -136,6 +138,7 @@ class FrameWriter {
   bool after_tiny_ = false;
   std::deque<Item> queue_;
   size_t bytes_ = 0;
+  uint64_t sent_ = 0;
 };
 
 }  // namespace starling
