@@ -263,6 +263,7 @@ class Table {
   }
   void touch_statistics(const Walk& walk, size_t i, std::byte* row) const;
   void create_rest(std::byte* row) const;
+  void step_found(const Walk& walk, const ProbedBlock& probed);
   void step_block(const Walk& walk, StepBlock& block);
   void step_rest(float rate, const float* scales, StepBlock& block);
 

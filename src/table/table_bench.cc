@@ -128,15 +128,36 @@ class BareLoop {
   }
 
   // kHint: 3 asks for lines in the first cache level, 2 in the second.
+  template <size_t kDim, int kHint>
+  void gather(const Visit* visits, size_t distance, bool touches, float* out) {
+    if (kWide512) return gather_512<kDim, kHint>(visits, distance, touches, out);
+    if (kWide256) return gather_256<kDim, kHint>(visits, distance, touches, out);
+    gather_loop<kDim, kHint>(visits, distance, touches, out);
+  }
+  template <size_t kDim, int kHint>
+  void update(const Visit* visits, size_t distance, const float* gradients) {
+    if (kWide512) return update_512<kDim, kHint>(visits, distance, gradients);
+    if (kWide256) return update_256<kDim, kHint>(visits, distance, gradients);
+    update_loop<kDim, kHint>(visits, distance, gradients);
+  }
+
+  uint64_t sum() const { return sum_; }
+
+ private:
+  // The same instructions as the table's own loops may use.
+  static inline const bool kWide512 = __builtin_cpu_supports("avx512vl") != 0;
+  static inline const bool kWide256 = __builtin_cpu_supports("avx2") != 0;
+
   template <int kHint>
-  void prefetch(const Visit& visit, size_t bytes) const {
+  [[gnu::always_inline]] static void prefetch(const Visit& visit, size_t bytes) {
     __builtin_prefetch(visit.line, 0, kHint);
     for (size_t at = 0; at < bytes; at += 64) __builtin_prefetch(visit.row + at, 0, kHint);
     __builtin_prefetch(visit.row + bytes - 1, 0, kHint);
   }
 
   template <size_t kDim, int kHint>
-  void gather(const Visit* visits, size_t distance, bool touches, float* out) {
+  [[gnu::always_inline]] void gather_loop(const Visit* visits, size_t distance, bool touches,
+                                          float* __restrict out) {
     for (size_t i = 0; i < kBatch; ++i) {
       prefetch<kHint>(visits[i + distance], kWeightsOffset + sizeof(float) * kDim);
       sum_ += static_cast<uint64_t>(*visits[i].line);
@@ -148,21 +169,40 @@ class BareLoop {
   // One multiplication and subtraction per float, and one of the state float: what must be read and
   // written.
   template <size_t kDim, int kHint>
-  void update(const Visit* visits, size_t distance, const float* gradients) {
+  [[gnu::always_inline]] void update_loop(const Visit* visits, size_t distance,
+                                          const float* gradients) {
     for (size_t i = 0; i < kBatch; ++i) {
       prefetch<kHint>(visits[i + distance], layout_.payload_end);
       sum_ += static_cast<uint64_t>(*visits[i].line);
       set_stamp(visits[i].row, 1);
-      auto* weights = reinterpret_cast<float*>(visits[i].row + kWeightsOffset);
-      const float* gradient = gradients + i * kDim;
+      auto* __restrict weights = reinterpret_cast<float*>(visits[i].row + kWeightsOffset);
+      const float* __restrict gradient = gradients + i * kDim;
       for (size_t j = 0; j < kDim; ++j) weights[j] -= 0.001f * gradient[j];
       weights[kDim] += gradient[0];
     }
   }
 
-  uint64_t sum() const { return sum_; }
+  template <size_t kDim, int kHint>
+  [[gnu::target("avx512f,avx512vl")]] void gather_512(const Visit* visits, size_t distance,
+                                                      bool touches, float* out) {
+    gather_loop<kDim, kHint>(visits, distance, touches, out);
+  }
+  template <size_t kDim, int kHint>
+  [[gnu::target("avx2")]] void gather_256(const Visit* visits, size_t distance, bool touches,
+                                          float* out) {
+    gather_loop<kDim, kHint>(visits, distance, touches, out);
+  }
+  template <size_t kDim, int kHint>
+  [[gnu::target("avx512f,avx512vl")]] void update_512(const Visit* visits, size_t distance,
+                                                      const float* gradients) {
+    update_loop<kDim, kHint>(visits, distance, gradients);
+  }
+  template <size_t kDim, int kHint>
+  [[gnu::target("avx2")]] void update_256(const Visit* visits, size_t distance,
+                                          const float* gradients) {
+    update_loop<kDim, kHint>(visits, distance, gradients);
+  }
 
- private:
   const RowLayout layout_;
   const size_t lines_;
   Pages index_;

@@ -19,6 +19,7 @@ struct Table::Walk {
   float rates[2] = {};  // per part, at the batch's step
   OperationCounts counts;
   bool plain = false;   // rows have no statistics and are not watched by a snapshot
+  bool direct = false;  // plain, and one rule steps whole float32 rows with unscaled gradients
   bool copied = false;  // the probe has copied the weights to `out` already
 };
 
@@ -152,6 +153,8 @@ StatusOr<OperationCounts> Table::walk(Walk& walk) {
                              ? layout_.payload_end
                              : kWeightsOffset + layout_.weight_bytes;
   walk.plain = snapshot_ == nullptr && layout_.statistics == layout_.payload_end;
+  walk.direct = walk.plain && layout_.is_float32() && parts_.size() == 1 && !clips_ &&
+                walk.batch.shows.empty();
   ProbeView view = probe_view(touched);
   walk.copied = walk.plain && layout_.is_float32() && walk.batch.hints == nullptr;
   if (walk.copied) view.out = walk.out;
@@ -176,12 +179,12 @@ void Table::walk_block(Walk& walk, const ProbedBlock& probed) {
   const size_t n = probed.keys.size();
   uint8_t finite[kBlock];
   const bool finite_all = all_finite(walk, probed, finite);
-  StepBlock block;
   if (walk.plain && finite_all && probed.all_found) [[likely]] {
     for (size_t i = 0; i < n; ++i) set_stamp(probed.data[i], stamp());
-    for (size_t i = 0; i < n; ++i)
-      block.add(static_cast<uint32_t>(probed.first + i), probed.data[i]);
+    walk.counts.found += n;
+    if (walk.gradients != nullptr) step_found(walk, probed);
   } else {
+    StepBlock block;
     for (size_t i = 0; i < n; ++i) {
       const auto at = static_cast<uint32_t>(probed.first + i);
       if (!finite_all && finite[i] == 0) {
@@ -193,14 +196,35 @@ void Table::walk_block(Walk& walk, const ProbedBlock& probed) {
         block.add(at, probed.data[i]);
       }
     }
+    walk.counts.found += block.n;
+    if (walk.gradients != nullptr) step_block(walk, block);
   }
-  walk.counts.found += block.n;
-  if (walk.gradients != nullptr) step_block(walk, block);
   if (walk.hints != nullptr) std::copy_n(probed.rows, n, walk.hints + probed.first);
   if (walk.out == nullptr) return;
   if (!walk.copied) read_block(probed, walk.out);
   if (!probed.all_found) [[unlikely]]
     read_missing(probed, walk.out);
+}
+
+// One optimizer step of every row of the block.
+void Table::step_found(const Walk& walk, const ProbedBlock& probed) {
+  const size_t n = probed.keys.size();
+  StepBlock block;
+  if (!walk.direct) {
+    for (size_t i = 0; i < n; ++i) {
+      block.add(static_cast<uint32_t>(probed.first + i), probed.data[i]);
+    }
+    return step_block(walk, block);
+  }
+  const float* gradients = walk.gradients + probed.first * layout_.dim;
+  for (size_t i = 0; i < n; ++i) {
+    block.weights[i] = layout_.weights_of(probed.data[i]);
+    block.state[i] = layout_.state_of(probed.data[i]);
+    block.gradients[i] = gradients + i * layout_.dim;
+  }
+  const Part& part = parts_[0];
+  part.rule.ops->step({&part.rule, walk.rates[0], part.count, n, block.weights, block.state,
+                       block.gradients, nullptr, scratch_.data()});
 }
 
 void Table::walk_missing(Walk& walk) {
