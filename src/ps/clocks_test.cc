@@ -34,6 +34,23 @@ TEST(RankClocks, StalenessBoundsHowFarAheadALookupIs) {
   EXPECT_EQ(clocks.behind(3), 2u);
 }
 
+TEST(RankClocks, AStalenessHoldsFromItsClockOn) {
+  RankClocks clocks;
+  clocks.join(kA, 0);
+  clocks.set_staleness(0);
+  clocks.set_staleness(std::nullopt, 5);
+  EXPECT_TRUE(clocks.synchronous(4));
+  EXPECT_FALSE(clocks.synchronous(5));
+  EXPECT_FALSE(clocks.ready(4));
+  EXPECT_TRUE(clocks.ready(100));
+  clocks.set_staleness(3, 2);
+  EXPECT_TRUE(clocks.synchronous(1));
+  EXPECT_EQ(clocks.staleness(2), 3u);
+  EXPECT_EQ(clocks.staleness(50), 3u) << "what was announced for later steps is withdrawn";
+  for (uint64_t clock = 10; clock < 100; ++clock) clocks.set_staleness(1, clock);
+  EXPECT_EQ(clocks.staleness(0), 1u) << "the oldest are forgotten";
+}
+
 TEST(RankClocks, WhoLeavesHoldsNobodyFromItsClockOn) {
   RankClocks clocks;
   clocks.set_staleness(0);

@@ -27,11 +27,20 @@ StatusOr<std::unique_ptr<DenseVariable>> DenseVariable::make(
   std::unique_ptr<DenseVariable> variable(new DenseVariable(proto, seed));
   // Checked on every shard, owner of a part or not, so that all refuse the same options.
   STARLING_RETURN_IF_ERROR(variable->make_part(0).status());
-  for (uint32_t part = 0; part < variable->split_.parts; ++part) {
-    if (!owns(variable->split_.bucket(part))) continue;
-    STARLING_ASSIGN_OR_RETURN(variable->parts_[part], variable->make_part(part));
-  }
+  variable->own(owns);
   return variable;
+}
+
+void DenseVariable::own(const std::function<bool(uint32_t)>& owns) {
+  for (uint32_t part = 0; part < split_.parts; ++part) {
+    if (!owns(split_.bucket(part))) {
+      parts_.erase(part);
+    } else if (!parts_.contains(part)) {
+      StatusOr<std::unique_ptr<DenseTable>> made = make_part(part);
+      STARLING_CHECK(made.ok(), "options that made the first part were refused");
+      parts_[part] = *std::move(made);
+    }
+  }
 }
 
 StatusOr<std::unique_ptr<DenseTable>> DenseVariable::make_part(uint32_t part) const {

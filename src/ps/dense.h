@@ -23,6 +23,9 @@ class DenseVariable {
   static StatusOr<std::unique_ptr<DenseVariable>> make(const v1::DenseOptions& proto, uint64_t seed,
                                                        const std::function<bool(uint32_t)>& owns);
 
+  // Before Freeze: makes the parts that are ours by a new map, and drops those that are not.
+  void own(const std::function<bool(uint32_t)>& owns);
+
   const v1::DenseOptions& options() const { return proto_; }
   const DenseSplit& split() const { return split_; }
   uint64_t version() const { return version_; }

@@ -49,6 +49,11 @@ void Shard::on_event(const v1::Event& event) {
     if (routes.ok() && routes->version() > routes_.version()) {
       routes_ = *std::move(routes);
       index_ = routes_.index_of(options_.node, options_.lane);
+      // Placement is fixed by Freeze; until then a variable's parts follow the map.
+      for (const auto& [name, variable] : variables_) {
+        if (frozen_) break;
+        variable->own([this](uint32_t bucket) { return owns_bucket(bucket); });
+      }
     }
   } else if (event.has_rank()) {
     const v1::RankEvent& rank = event.rank();
@@ -120,6 +125,17 @@ Shard::Refusal Shard::check_header(const v1::Header& header, bool reads) const {
     return {permission_denied("a caller without a role may only read"), v1::REASON_NONE};
   }
   return {};
+}
+
+// Who creates and freezes must mean the same shards as we do.
+Shard::Refusal Shard::check_map(const v1::Header& header) const {
+  const uint64_t asked = header.map_version();
+  if (asked == 0 || asked == routes_.version()) return {};
+  if (asked > routes_.version()) {
+    return {unavailable("map {} has not arrived here yet, this is {}", asked, routes_.version())};
+  }
+  return {failed_precondition("the request is by map {}, this is {}", asked, routes_.version()),
+          v1::REASON_STALE_MAP};
 }
 
 Shard::Refusal Shard::check_trainable(const v1::Header& header, bool reads) const {
@@ -195,6 +211,9 @@ void Shard::on(MethodTag<Method::kPsCreate>, Call& call) {
   if (Refusal refusal = check_header(call.request.meta.header(), false); !refusal.status.ok()) {
     return refuse(call.token, refusal);
   }
+  if (Refusal refusal = check_map(call.request.meta.header()); !refusal.status.ok()) {
+    return refuse(call.token, refusal);
+  }
   ShardSchema next = schema_;
   if (const Status status = next.add(call.request.meta.create()); !status.ok()) {
     const bool differs = status.code() == StatusCode::kAlreadyExists;
@@ -231,6 +250,9 @@ void Shard::on(MethodTag<Method::kPsCreate>, Call& call) {
 
 void Shard::on(MethodTag<Method::kPsFreeze>, Call& call) {
   if (Refusal refusal = check_header(call.request.meta.header(), false); !refusal.status.ok()) {
+    return refuse(call.token, refusal);
+  }
+  if (Refusal refusal = check_map(call.request.meta.header()); !refusal.status.ok()) {
     return refuse(call.token, refusal);
   }
   const v1::FreezeOption& option = call.request.meta.freeze();

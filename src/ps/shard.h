@@ -189,6 +189,7 @@ class Shard {
   }
   // OK, or why nobody with this header may change (or with `reads` read) anything.
   Refusal check_header(const v1::Header& header, bool reads) const;
+  Refusal check_map(const v1::Header& header) const;
   Refusal check_trainable(const v1::Header& header, bool reads) const;
   AppliedNumbers::Operation operation_of(const Message& request) const;
   // True when the caller shall go on; else it has been answered: a repeat with OK, the rest with

@@ -319,5 +319,97 @@ TEST(Shard, MemoryFullRefusesNewRowsOnly) {
   EXPECT_THAT(bench.weights("t", {5}), ElementsAre(0));
 }
 
+TEST(Shard, SeveralPartsOfOneVariableAreOneStep) {
+  ShardBench bench;
+  v1::DenseOptions w;
+  w.set_name("w");
+  w.add_shape(30);
+  w.set_split_elements(10);
+  bench.create({}, {w});
+  bench.freeze();
+  const auto push = [&](Message message) {
+    for (const uint64_t begin : {0, 20}) {
+      v1::DenseGradPart* part = message.meta.mutable_push_grad()->add_dense();
+      part->set_variable("w");
+      part->mutable_range()->set_begin(begin);
+      part->mutable_range()->set_end(begin + 10);
+      part->set_grads_tensor(
+          ShardBench::add(message, ShardBench::list<float>(std::vector<float>(10, 1))));
+    }
+    return bench.status(Method::kPsPushGrad, std::move(message));
+  };
+  ASSERT_EQ(push(bench.of_batch(kFirst)), absl::OkStatus());
+  ASSERT_EQ(push(bench.of_batch(kFirst)), absl::OkStatus());
+  ASSERT_EQ(push(bench.numbered(1)), absl::OkStatus());
+  EXPECT_EQ(bench.shard.variable("w")->version(), 3);
+  const auto& parts = bench.shard.variable("w")->parts();
+  const float rate = -parts.at(0)->weights()[0] / 2;
+  EXPECT_GT(rate, 0);
+  EXPECT_EQ(parts.at(2)->weights()[9], -2 * rate);
+  EXPECT_EQ(parts.at(1)->weights()[0], 0);
+}
+
+TEST(Shard, SessionsEndWithTheProcessThatOpenedThem) {
+  ShardBench bench;
+  bench.create({ShardBench::plain_table("t", 1)});
+  bench.freeze();
+  v1::Event event;
+  event.mutable_node()->set_id(7);
+  event.mutable_node()->set_incarnation(1);
+  event.mutable_node()->set_state(v1::NODE_STATE_ALIVE);
+  bench.shard.on_event(event);
+  const auto push = [&](uint64_t incarnation) {
+    Message message = bench.numbered(1);
+    message.meta.mutable_header()->set_incarnation(incarnation);
+    v1::KeyGradPart* part = message.meta.mutable_push_grad()->add_keys();
+    part->set_table("t");
+    part->set_keys_tensor(ShardBench::add(message, ShardBench::list<uint64_t>({1})));
+    part->set_grads_tensor(ShardBench::add(message, ShardBench::matrix(1, 1, {1})));
+    return bench.call(Method::kPsPushGrad, std::move(message));
+  };
+  EXPECT_EQ(status_of(push(1)), absl::OkStatus());
+  event.mutable_node()->set_incarnation(2);
+  bench.shard.on_event(event);
+  EXPECT_EQ(reason_of(push(1)), v1::REASON_FENCED);
+  EXPECT_EQ(reason_of(push(2)), v1::REASON_FENCED) << "a new process has a new session";
+}
+
+TEST(Shard, VariablesFollowTheMapUntilFreeze) {
+  ShardBench bench;
+  v1::DenseOptions w;
+  w.set_name("w");
+  w.add_shape(100);
+  w.set_split_elements(10);
+  bench.create({}, {w});
+  EXPECT_EQ(bench.shard.variable("w")->parts().size(), 10);
+  bench.set_owner([](uint32_t bucket) { return bucket < kBuckets / 2 ? 0U : 1U; }, 2);
+  const size_t half = bench.shard.variable("w")->parts().size();
+  EXPECT_GT(half, 0);
+  EXPECT_LT(half, 10);
+  // Whoever freezes by another map would mean other shards.
+  Message early = bench.request();
+  early.meta.mutable_freeze();
+  early.meta.mutable_header()->set_map_version(bench.map_version + 1);
+  EXPECT_EQ(bench.status(Method::kPsFreeze, early).code(), StatusCode::kUnavailable);
+  early.meta.mutable_header()->set_map_version(bench.map_version - 1);
+  EXPECT_EQ(reason_of(bench.call(Method::kPsFreeze, early)), v1::REASON_STALE_MAP);
+  bench.freeze();
+  bench.own_all();
+  EXPECT_EQ(bench.shard.variable("w")->parts().size(), half);
+}
+
+TEST(Shard, TellsTheNewestBatchOfEachRank) {
+  ShardBench bench;
+  bench.create({ShardBench::plain_table("t", 1)});
+  bench.freeze();
+  ASSERT_EQ(bench.status(Method::kPsFeedSample, bench.feed_rows(kSecond, "t", {1})),
+            absl::OkStatus());
+  ASSERT_EQ(bench.status(Method::kPsPushGrad, bench.push_rows(kSecond, "t", 1, {1}, 3, 8)),
+            absl::OkStatus());
+  const v1::RankBatch& newest = bench.shard.rank_batches().at(Rank{3});
+  EXPECT_EQ(newest.clock(), 9);
+  EXPECT_EQ(newest.batch().number(), kSecond.number);
+}
+
 }  // namespace
 }  // namespace starling
