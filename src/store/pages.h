@@ -1,8 +1,9 @@
 // Memory that starts at a page, for what the kernel copies file data into.
 //
-// A copy from the page cache to an address a few bytes into a page runs at half the speed: the
-// processor takes loads and stores with equal low 12 bits for the same address. Uses: std. Threads:
-// any.
+// malloc lets large memory start 16 bytes into a page, and a copy from the page cache to there runs
+// at less than half the speed: the processor takes each load for one that needs the store 16 bytes
+// before, because their addresses agree in the low 12 bits. docs/design/store_speed.md has the
+// numbers. Uses: std. Threads: any.
 #pragma once
 
 #include <cstddef>

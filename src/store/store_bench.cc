@@ -2,7 +2,7 @@
 // curl, gzip and zstd.
 //
 //   store_bench write URL BYTES [--blocks]       BYTES of zeros in pieces of 1 MiB, published
-//   store_bench read URL [--blocks] [--ahead] [--parallel N]
+//   store_bench read URL [--blocks] [--ahead] [--parallel N] [--range BYTES] [--shift BYTES]
 //   store_bench decode URL                       gzip or zstd by the suffix, with read-ahead
 //   store_bench text FILE BYTES                  lines as a log has them, for the decoders
 #include <fmt/format.h>
@@ -33,6 +33,8 @@ struct Arguments {
   bool has_blocks = false;
   bool is_ahead = false;  // through a ReadAhead
   uint32_t parallel = 0;  // the store's own choice when 0
+  uint64_t range = 0;     // the same
+  size_t shift = 0;       // how far into a page the caller's memory starts
 };
 
 Status write(FileSystem& fs, const Arguments& arguments) {
@@ -49,10 +51,10 @@ Status write(FileSystem& fs, const Arguments& arguments) {
   return writer->publish();
 }
 
-Status drain(Reader& reader) {
-  const Pages piece = allocate_pages(kPieceBytes);
+Status drain(Reader& reader, size_t shift = 0) {
+  const Pages piece = allocate_pages(kPieceBytes + shift);
   while (true) {
-    STARLING_ASSIGN_OR_RETURN(const size_t got, reader.read({piece.get(), kPieceBytes}));
+    STARLING_ASSIGN_OR_RETURN(const size_t got, reader.read({piece.get() + shift, kPieceBytes}));
     if (got == 0) return absl::OkStatus();
   }
 }
@@ -63,7 +65,7 @@ Status read(FileSystem& fs, const Arguments& arguments) {
     STARLING_ASSIGN_OR_RETURN(reader, ReadAhead::start(std::move(reader)));
   }
   if (arguments.has_blocks) reader = read_blocks(std::move(reader));
-  return drain(*reader);
+  return drain(*reader, arguments.shift);
 }
 
 Status decode(FileSystem& fs, const Arguments& arguments) {
@@ -103,6 +105,10 @@ StatusOr<Arguments> parse(const std::vector<std::string>& words) {
       arguments.is_ahead = true;
     } else if (words[i] == "--parallel" && i + 1 < words.size()) {
       arguments.parallel = static_cast<uint32_t>(std::stoul(words[++i]));
+    } else if (words[i] == "--range" && i + 1 < words.size()) {
+      arguments.range = std::stoull(words[++i]);
+    } else if (words[i] == "--shift" && i + 1 < words.size()) {
+      arguments.shift = std::stoull(words[++i]);
     } else {
       arguments.bytes = std::stoull(words[i]);
     }
@@ -115,6 +121,7 @@ Status run(const std::vector<std::string>& words) {
   StoreOptions options;
   options.incarnation = Incarnation{1};
   if (arguments.parallel > 0) options.hdfs.parallel_ranges = arguments.parallel;
+  if (arguments.range > 0) options.hdfs.range_bytes = arguments.range;
   const RealClock clock;
   const std::unique_ptr<FileSystems> fs = FileSystems::standard(options, clock);
   using Work = Status (*)(FileSystem&, const Arguments&);
