@@ -27,9 +27,14 @@ void PsDesk::open(const ShardOptions& options, const KeeperMaker& make_keeper) {
   number_ = options.lane;
   shard_ = std::make_unique<Shard>(options, *this);
   if (make_keeper == nullptr) return;
-  keeper_ = make_keeper({.number = number_, .lane = lane_, .flush = [self = weak_from_this()] {
-                           if (const auto desk = self.lock()) desk->flush();
-                         }});
+  KeeperContext context;
+  context.number = number_;
+  context.lane = lane_;
+  context.flush = [self = weak_from_this()] {
+    if (const auto desk = self.lock()) desk->flush();
+  };
+  context.report = shared_->report_cut;
+  keeper_ = make_keeper(std::move(context));
 }
 
 void PsDesk::handle(Request request, Reply reply) {

@@ -37,6 +37,7 @@ struct PsShared {
   // From the lane of the desk; each must not block.
   std::function<void(LaneReport)> report;
   std::function<void(const v1::StopOption&)> stop;
+  std::function<void(v1::SaveJobOption)> report_cut;
   // Renders and keeps the trace elsewhere, then answers by the callback from any thread.
   std::function<void(std::function<void(v1::ProfileReply)>)> finish_profile;
 };

@@ -31,6 +31,8 @@ struct KeeperContext {
   std::shared_ptr<Lane> lane;
   // Sends what was answered outside of a request, and calls advance() when it is wanted.
   std::function<void()> flush;
+  // Tells the scheduler how far this lane is with a cut.
+  std::function<void(v1::SaveJobOption)> report;
 };
 using KeeperMaker = std::function<std::unique_ptr<ShardKeeper>(KeeperContext context)>;
 

@@ -122,6 +122,20 @@ class PsServer::Control final : public SchedulerEvents,
     warn_of_memory(memory);
   }
 
+  // A report that is lost is made again when the scheduler tells of the cut again.
+  void report_cut(v1::SaveJobOption option) {
+    if (client_ == nullptr) return;
+    option.set_action(v1::SAVE_ACTION_REPORT);
+    Message request;
+    *request.meta.mutable_save_job() = std::move(option);
+    client_->call(Method::kSchedulerSave, std::move(request),
+                  Deadline::in(lane_->clock(), options_.join_patience),
+                  [log = network_->log()](const StatusOr<Message>& reply) {
+                    if (reply.ok()) return;
+                    log.warning("cut_report_refused", {{"status", reply.status().ToString()}});
+                  });
+  }
+
   void finish_profile(const std::function<void(v1::ProfileReply)>& done) {
     v1::ProfileReply reply;
     reply.set_trace(shared_->profiler.trace());
@@ -338,6 +352,9 @@ StatusOr<std::unique_ptr<PsServer>> PsServer::start(Network& network, PsServerOp
     End end;
     if (option.grace_ms() > 0) end.grace = milliseconds(option.grace_ms());
     alive->end(std::move(end));
+  };
+  shared->report_cut = [on_control](v1::SaveJobOption option) {
+    on_control([option = std::move(option)](Control& alive) { alive.report_cut(option); });
   };
   shared->finish_profile = [on_control](std::function<void(v1::ProfileReply)> done) {
     on_control([done = std::move(done)](Control& alive) { alive.finish_profile(done); });
