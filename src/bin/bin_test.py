@@ -2,6 +2,7 @@
 
 import json
 import os
+import pathlib
 import signal
 import subprocess
 import sys
@@ -128,6 +129,77 @@ class SchedulerTest(unittest.TestCase):
             result = starling(command, "--help")
             self.assertEqual(result.returncode, 0)
             self.assertIn(f"usage: starling {command}", result.stdout)
+
+
+class CheckpointTest(unittest.TestCase):
+    """On the frozen cut of tests/golden."""
+
+    GOLDEN = pathlib.Path(__file__).resolve().parents[2] / "tests" / "golden" / "checkpoint"
+
+    def setUp(self):
+        directory = tempfile.TemporaryDirectory()
+        self.addCleanup(directory.cleanup)
+        self.path = pathlib.Path(directory.name)
+        self.cut = self.path / "cut-000000000003"
+        self.cut.mkdir()
+        for name in ("MANIFEST", "00000.dense", "00001.rows", "00002.state"):
+            prefix = "" if name == "MANIFEST" else "000000000003-001-000-0000000000000007-"
+            (self.cut / (prefix + name)).write_bytes((self.GOLDEN / name).read_bytes())
+
+    def test_ls_lists_cuts_and_what_was_never_finished(self):
+        (self.path / "cut-000000000004").mkdir()
+        result = starling("checkpoint", "ls", str(self.path))
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertRegex(result.stdout, r"(?m)^ +3  full +-  all +2 ")
+        self.assertRegex(result.stdout, r"(?m)^ +4  never finished$")
+
+    def test_show_tells_tables_and_files(self):
+        result = starling("checkpoint", "show", str(self.path))
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("cut 3 of job 'test'", result.stdout)
+        self.assertRegex(result.stdout, r"table +users +dim 4 +adagrad +2 rows")
+        self.assertRegex(result.stdout, r"variable +bias +shape \[3\]")
+
+    def test_verify_names_a_damaged_file(self):
+        result = starling("checkpoint", "verify", str(self.path))
+        self.assertEqual((result.returncode, result.stderr), (0, ""))
+        self.assertIn("cut 3: 3 files", result.stdout)
+        rows = next(self.cut.glob("*.rows"))
+        data = bytearray(rows.read_bytes())
+        data[len(data) // 2] ^= 1
+        rows.write_bytes(data)
+        result = starling("checkpoint", "verify", str(self.path), "--all")
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("DAMAGED", result.stdout)
+        self.assertIn(rows.name, result.stdout)
+
+    def test_export_gives_the_frozen_files(self):
+        for form, names in (("text", ["users.txt", "bias.txt"]), ("csv", ["users.csv", "bias.csv"]),
+                            ("npy", ["users.keys.npy", "users.weights.npy", "bias.keys.npy", "bias.weights.npy"])):
+            out = self.path / "out"
+            result = starling("checkpoint", "export", str(self.path), "--format", form, "--to", str(out))
+            self.assertEqual(result.returncode, 0, result.stderr)
+            for name in names:
+                self.assertEqual((out / name).read_bytes(), (self.GOLDEN / name).read_bytes(), name)
+
+    def test_errors_say_what_is_wrong(self):
+        for arguments, text in (
+                (["ls", str(self.path / "nowhere")], "nowhere"),
+                (["show", str(self.path), "--cut", "9"], "no complete cut 9"),
+                (["show", str(self.path), "--cut", "x"], "--cut x"),
+                (["export", str(self.path)], "--to DIRECTORY is needed"),
+                (["export", str(self.path), "--to", str(self.path), "--table", "nobody"], "nobody"),
+                (["export", str(self.path), "--to", str(self.path), "--format", "xml"], "format 'xml'"),
+                (["frobnicate", str(self.path)], "none of ls, show, verify, export"),
+                (["ls"], "PATH is needed")):
+            result = starling("checkpoint", *arguments)
+            self.assertEqual(result.returncode, 1, arguments)
+            self.assertIn(text, result.stderr)
+
+    def test_help_tells_the_uses(self):
+        result = starling("checkpoint", "--help")
+        self.assertEqual(result.returncode, 0)
+        self.assertIn("usage: starling checkpoint ls PATH", result.stdout)
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ struct Command {
 std::span<const Command> commands();
 
 // One per file.
+StatusOr<int> run_checkpoint(std::vector<std::string> arguments);
 StatusOr<int> run_config(std::vector<std::string> arguments);
 StatusOr<int> run_ps(std::vector<std::string> arguments);
 StatusOr<int> run_scheduler(std::vector<std::string> arguments);

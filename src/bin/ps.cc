@@ -8,6 +8,7 @@
 #include "bin/process.h"
 #include "conf/flags.h"
 #include "net/makers.h"
+#include "ps/cut_keeper.h"
 #include "ps/server.h"
 #include "store/file_systems.h"
 
@@ -85,6 +86,7 @@ StatusOr<int> serve(const JobOptions& job, const PsFlags& flags) {
   const std::unique_ptr<FileSystems> files =
       FileSystems::standard({.incarnation = Incarnation{options.incarnation}}, clock);
   options.files = files.get();
+  options.make_keeper = make_cut_keepers(*files, {}, log);
   STARLING_ASSIGN_OR_RETURN(const std::unique_ptr<PsServer> server,
                             PsServer::start(*network, std::move(options)));
   bool is_told = false;
