@@ -40,6 +40,7 @@ struct SchedulerOptions {
   uint64_t seed = 0;
   std::optional<uint32_t> staleness;  // none: without bound
   std::string checkpoint_path;        // where cuts go that do not say where
+  uint64_t first_cut = 1;             // of a new ledger: above every cut of an earlier one
 
   Duration lease = seconds(5);              // a node silent for so long is dead; 100 ms .. 1 h
   Duration heartbeat = milliseconds(1000);  // how often nodes beat; at most lease / 2

@@ -121,7 +121,7 @@ Status Scheduler::load(const std::vector<LedgerEntry>& entries, TimePoint now) {
 
 void Scheduler::start_job() {
   job_.set_next_node(1);
-  job_.set_next_cut(1);
+  job_.set_next_cut(options_.first_cut);
   job_.set_next_change(1);
   v1::JobInfo* job = job_.mutable_job();
   job->set_name(options_.job_name);
