@@ -14,6 +14,16 @@ constexpr int kFramesPerTurn = 64;
 // did.
 constexpr Duration kLateCheck = milliseconds(500);
 
+// A role's refusal that a program reads: a reason, a newer map, an answer beside the error. It goes
+// to the caller as it is; a bare code and message are a status.
+bool says_more(const Message& message) {
+  const v1::Status& status = message.meta.status();
+  return status.reason() != v1::REASON_NONE || status.has_map() || status.retry_after_ms() != 0 ||
+         !status.node().empty() ||
+         message.meta.option_case() != v1::TensorMessage::OPTION_NOT_SET ||
+         !message.tensors.empty();
+}
+
 }  // namespace
 
 FastChannel::FastChannel(const Target& target, std::shared_ptr<Lane> lane, LoopLane& loop,
@@ -200,7 +210,7 @@ StatusOr<Message> FastChannel::take_reply(Frame& frame) {
   }
   STARLING_ASSIGN_OR_RETURN(Message message,
                             decode_message(header, frame.meta(), std::move(payload)));
-  if (header.status == 0) return message;
+  if (header.status == 0 || says_more(message)) return message;
   return Status(static_cast<StatusCode>(header.status), message.meta.status().message());
 }
 
