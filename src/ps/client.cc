@@ -93,8 +93,9 @@ class PsClient::Core : public std::enable_shared_from_this<Core> {
     const auto flights = flights_;
     for (const std::shared_ptr<Flight>& flight : flights) {
       if (flight->node != node.id()) continue;
-      if (client_ != nullptr && flight->is_out) client_->cancel(flight->call_id);
+      // First off the list: the end of a cancelled call is no answer.
       land(flight);
+      if (client_ != nullptr && flight->is_out) client_->cancel(flight->call_id);
       fail(*flight->call, death_of(*flight, node));
     }
   }
@@ -494,8 +495,8 @@ StatusOr<std::vector<Message>> PsClient::call_all(Method method, const Message& 
     for (uint32_t shard = 0; shard < map->shards(); ++shard) messages.push_back({shard, message});
     StatusOr<std::vector<Message>> replies = call(method, std::move(messages), deadline);
     // By the new map there are other shards.
-    const bool again = reason_of(replies.status()) == v1::REASON_STALE_MAP &&
-                       routes()->version() > map->version();
+    const bool again =
+        reason_of(replies.status()) == v1::REASON_STALE_MAP && routes()->version() > map->version();
     if (!again) return replies;
   }
 }

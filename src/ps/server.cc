@@ -383,7 +383,10 @@ Status PsServer::stop(Deadline deadline) {
     lanes_[i]->post([desk = desks_[i]] { desk->close(unavailable("this ps is stopping")); });
   }
   // The scheduler hears of it while the lanes end what they have begun.
-  control_lane_->post([control = control_] { control->leave([control] { control->close(); }); });
+  control_lane_->post([control = control_, lane = control_lane_] {
+    // Closed by a task of its own: a client is not destroyed inside of its callback.
+    control->leave([control, lane] { lane->post([control] { control->close(); }); });
+  });
   const Status stopped = server_->stop(deadline);
   // A lane of its own goes on by itself; one that was passed in may be turned by this very thread.
   if (!own_lanes_.empty() && own_lanes_.front() == control_lane_) control_->wait_closed(deadline);
