@@ -37,11 +37,15 @@ bool may_pass(const Status& refusal) {
   }
 }
 
-// A failure on the way that passes.
-bool may_recover(const Status& status) {
+// A failure on the way that passes. Too much in flight passes for what comes in numbers; for the
+// rest it is an answer.
+bool may_recover(const Status& status, Method method) {
+  const bool is_data = method == Method::kPsFeedSample || method == Method::kPsEmbeddingLookup ||
+                       method == Method::kPsPull || method == Method::kPsPush ||
+                       method == Method::kPsPushGrad;
   return status.code() == StatusCode::kUnavailable ||
          status.code() == StatusCode::kDeadlineExceeded ||
-         status.code() == StatusCode::kResourceExhausted;
+         (is_data && status.code() == StatusCode::kResourceExhausted);
 }
 
 }  // namespace
@@ -300,7 +304,9 @@ class PsClient::Core : public std::enable_shared_from_this<Core> {
     OpenCall& call = *flight->call;
     if (call.is_over) return end(flight);
     if (!result.ok()) {
-      if (!may_recover(result.status())) return give_up(flight, result.status());
+      if (!may_recover(result.status(), call.operation->method())) {
+        return give_up(flight, result.status());
+      }
       refresh_map();
       return retry(flight, result.status());
     }
