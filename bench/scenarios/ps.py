@@ -1,0 +1,50 @@
+"""One shard of a ps behind every transport, against the same table alone on one core.
+
+ps_bench starts a scheduler and a ps as another process (inproc: in its own), fills a table of 2 M rows of dim 16 with
+adagrad, and drives batches of 8192 random keys, 8 in flight, in bursts that take turns with the table alone: gather, push,
+and locate + gather + push. Small pulls are of 64 rows (4 KB), one at a time, beside an empty exchange over the same
+transport; times are p50. Rates are medians over the rounds.
+"""
+import json
+import subprocess
+
+from run_bench import row
+
+OURS = "grpc++"
+NAMES = {"pull": "pull by key", "push": "push of gradients by key", "batch": "feed, lookup and push by batch id"}
+BARS = {"pull": 0.6, "push": 0.6, "batch": 0.6}
+SMALL_BAR = 1 / 5
+FLAT_BAR = 0.85
+FLAT_ROWS = (1_000_000, 20_000_000)
+
+
+def measure(build, quick, rows=None):
+    program = build / "bench" / "ps" / "ps_bench"
+    arguments = [str(program)] + (["--quick"] if quick else []) + (["--rows", str(rows)] if rows else [])
+    result = subprocess.run(arguments, capture_output=True, text=True, check=False)
+    if result.returncode != 0:
+        raise RuntimeError(f"{program.name}: {result.stderr.strip()}")
+    return [json.loads(line) for line in result.stdout.splitlines()]
+
+
+def row_of(entry):
+    protocol = entry["protocol"]
+    if entry["work"] == "small":
+        return row(f"pull of 4 KB, {protocol}", "us", entry["ours"], "empty exchange", entry["alone"], less_is_better=True,
+                   bar=SMALL_BAR if protocol == OURS else None)
+    return row(f"{NAMES[entry['work']]}, {entry['rows'] / 1e6:g} M rows, {protocol}", "rows/s", entry["ours"],
+               "the table alone", entry["alone"], bar=BARS[entry["work"]] if protocol == OURS else None)
+
+
+def rate(entries, work):
+    return next(entry["ours"] for entry in entries if entry["work"] == work and entry["protocol"] == OURS)
+
+
+def run(build, quick):
+    rows = [row_of(entry) for entry in measure(build, quick)]
+    if not quick:
+        few, many = (measure(build, True, n) for n in FLAT_ROWS)
+        for work in ("pull", "push"):
+            rows.append(row(f"{NAMES[work]}, {FLAT_ROWS[1] / 1e6:g} M rows, {OURS}", "rows/s", rate(many, work),
+                            f"{FLAT_ROWS[0] / 1e6:g} M rows", rate(few, work), bar=FLAT_BAR))
+    return rows
