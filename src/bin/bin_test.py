@@ -125,7 +125,7 @@ class SchedulerTest(unittest.TestCase):
             self.assertIn(word, result.stderr)
 
     def test_every_command_has_help(self):
-        for command in ["scheduler", "status", "config"]:
+        for command in ["scheduler", "ps", "status", "config"]:
             result = starling(command, "--help")
             self.assertEqual(result.returncode, 0)
             self.assertIn(f"usage: starling {command}", result.stdout)
