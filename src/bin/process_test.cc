@@ -22,6 +22,7 @@ const std::map<std::string, int64_t NetSection::*> kNumbers = {
     {"message_bytes_max", &NetSection::message_bytes_max},
     {"connection_requests_max", &NetSection::connection_requests_max},
     {"connection_bytes_max", &NetSection::connection_bytes_max},
+    {"client_channels_max", &NetSection::client_channels_max},
     {"server_requests_max", &NetSection::server_requests_max},
     {"server_bytes_max", &NetSection::server_bytes_max},
     {"handshakes_max", &NetSection::handshakes_max},
@@ -105,6 +106,7 @@ TEST(NetOptionsOfAJob, TheDefaultsAreTheSame) {
   EXPECT_EQ(made->message_bytes_max, own.message_bytes_max);
   EXPECT_EQ(made->connection_requests_max, own.connection_requests_max);
   EXPECT_EQ(made->connection_bytes_max, own.connection_bytes_max);
+  EXPECT_EQ(made->client_channels_max, own.client_channels_max);
   EXPECT_EQ(made->server_requests_max, own.server_requests_max);
   EXPECT_EQ(made->server_bytes_max, own.server_bytes_max);
   EXPECT_EQ(made->handshakes_max, own.handshakes_max);
