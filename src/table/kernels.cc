@@ -82,18 +82,19 @@ HWY_INLINE uint32_t fitting_tags(const IndexGroup& group, uint8_t tag) {
 #endif
 }
 
-// Every line once; a row may start anywhere in a line.
+// Every line of a row, which may start anywhere in a line; as many prefetches for each row, so that
+// no branch depends on where it starts.
 template <bool kTwoLines>
 HWY_INLINE void prefetch_row(const ProbeView& view, const std::byte* data) {
-  const std::byte* end = data + view.touched_bytes;
+  const std::byte* last = data + view.touched_bytes - 1;
   if constexpr (kTwoLines) {
     __builtin_prefetch(data, 0, kIntoL2);
-    __builtin_prefetch(end - 1, 0, kIntoL2);
   } else {
-    for (data -= reinterpret_cast<uintptr_t>(data) % kLineBytes; data < end; data += kLineBytes) {
-      __builtin_prefetch(data, 0, kIntoL2);
+    for (size_t at = 0; at < view.touched_bytes; at += kLineBytes) {
+      __builtin_prefetch(data + at, 0, kIntoL2);
     }
   }
+  __builtin_prefetch(last, 0, kIntoL2);
 }
 
 HWY_INLINE std::byte* row_at(const ProbeView& view, RowNumber row) {
@@ -130,7 +131,7 @@ HWY_INLINE void copy_row(const std::byte* row, size_t dim, float* out) {
   const auto* from = reinterpret_cast<const float*>(row + kWeightsOffset);
   size_t i = 0;
   for (; i + kLanes <= dim; i += kLanes) hn::StoreU(hn::LoadU(d, from + i), d, out + i);
-  if (i < dim) std::memcpy(out + i, from + i, (dim - i) * sizeof(float));
+  if (i < dim) store_tail(load_tail(from + i, dim - i), out + i, dim - i);
 }
 
 // Row 0 has the bytes of key 0: where that is asked for, equal bytes prove nothing.
