@@ -1,0 +1,296 @@
+// checkpoint_bench: saves and restores one shard on a disk, beside what the disk does by itself,
+// and measures training while a cut is written.
+//
+// usage: checkpoint_bench DIRECTORY BYTES SECONDS
+// Prints one JSON object. The disk's own rates are those of plain write() with fsync() and of
+// read(), 1 MiB at a time, of a file as large as the cut; files are dropped from the page cache
+// before they are read.
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <vector>
+
+#include "base/rng.h"
+#include "ps/cut_publisher.h"
+#include "ps/cut_restore.h"
+#include "ps/cut_saver.h"
+#include "store/file_systems.h"
+
+namespace starling {
+namespace {
+
+constexpr uint32_t kDim = 16;
+constexpr size_t kBatch = 8192;
+constexpr size_t kRowBytes = 8 + 2 * kDim * sizeof(float);  // of an image: key, weights, adagrad
+constexpr size_t kChunk = 1 << 20;
+
+class NoHost final : public ShardHost {
+ public:
+  void save(Shard& shard, ShardCall& call) override { refuse(shard, call); }
+  void restore(Shard& shard, ShardCall& call) override { refuse(shard, call); }
+  void stop(Shard& shard, ShardCall& call) override { refuse(shard, call); }
+  void profile(Shard& shard, ShardCall& call) override { refuse(shard, call); }
+  void describe_rpcs(v1::StatReply&) override {}
+
+ private:
+  static void refuse(Shard& shard, ShardCall& call) {
+    shard.refuse(call.token, unimplemented("only rows here"));
+  }
+};
+
+double seconds_of(Duration time) { return static_cast<double>(time.count()) / 1e9; }
+
+void drop_from_cache(const std::string& directory) {
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(directory)) {
+    if (!entry.is_regular_file()) continue;
+    const int fd = ::open(entry.path().c_str(), O_RDONLY);
+    ::fsync(fd);
+    ::posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+    ::close(fd);
+  }
+}
+
+// One shard that owns every bucket of one table, driven by hand.
+class Job {
+ public:
+  explicit Job(const Clock& clock) : clock_(clock), shard_({.incarnation = Incarnation{1}}, host_) {
+    v1::Event event;
+    event.mutable_map()->set_version(1);
+    event.mutable_map()->add_shards();
+    for (uint32_t i = 0; i < kBuckets; ++i) event.mutable_map()->add_bucket_shard(0);
+    shard_.on_event(event);
+    Message create = request();
+    v1::TableOptions* table = create.meta.mutable_create()->add_tables();
+    table->set_name("rows");
+    table->set_dim(kDim);
+    table->mutable_optimizer()->set_name("adagrad");
+    call(Method::kPsCreate, std::move(create));
+    Message freeze = request();
+    freeze.meta.mutable_freeze();
+    call(Method::kPsFreeze, std::move(freeze));
+  }
+
+  // A push of the keys [first, first + kBatch), or of random ones below `rows`.
+  void push(uint64_t first, uint64_t random_below) {
+    Message message = request();
+    v1::Header* header = message.meta.mutable_header();
+    header->set_session(1);
+    header->set_number(++number_);
+    header->set_acked_below(number_);
+    Tensor keys = Tensor::allocate(DType::kUInt64, {kBatch});
+    Rng rng(number_, 1, 1);
+    for (size_t i = 0; i < kBatch; ++i) {
+      const uint64_t n = random_below == 0 ? first + i : rng.below(random_below);
+      keys.mutable_values<uint64_t>()[i] = mix64(n);
+    }
+    Tensor gradients = Tensor::allocate(DType::kFloat32, {kBatch, kDim});
+    std::fill_n(gradients.mutable_values<float>().data(), kBatch * kDim, 0.01F);
+    v1::KeyGradPart* part = message.meta.mutable_push_grad()->add_keys();
+    part->set_table("rows");
+    part->set_keys_tensor(0);
+    part->set_grads_tensor(1);
+    message.tensors = {keys, gradients};
+    call(Method::kPsPushGrad, std::move(message));
+  }
+
+  Shard& shard() { return shard_; }
+
+ private:
+  static Message request() {
+    Message message;
+    message.meta.mutable_header()->set_role(v1::ROLE_TRAINER);
+    message.meta.mutable_header()->set_role_id(7);
+    message.meta.mutable_header()->set_generation(1);
+    message.meta.mutable_header()->set_map_version(1);
+    return message;
+  }
+  void call(Method method, Message message) {
+    shard_.handle(method, std::move(message), Token{1}, Deadline::never(), clock_.now());
+    for (const Shard::Output& output : shard_.take_outputs()) {
+      const Status status = status_of(output.reply);
+      if (status.ok()) continue;
+      fmt::print(stderr, "checkpoint_bench: {}\n", status.ToString());
+      std::exit(1);
+    }
+  }
+
+  const Clock& clock_;
+  NoHost host_;
+  Shard shard_;
+  uint64_t number_ = 0;
+};
+
+void expect(const Status& status, const char* what) {
+  if (status.ok()) return;
+  fmt::print(stderr, "checkpoint_bench: {}: {}\n", what, status.ToString());
+  std::exit(1);
+}
+
+class Bench {
+ public:
+  Bench(std::string directory, uint64_t bytes, double train_seconds)
+      : directory_(std::move(directory)), rows_(bytes / kRowBytes), train_seconds_(train_seconds) {}
+
+  void run() {
+    Job job(clock_);
+    for (uint64_t first = 0; first < rows_; first += kBatch) job.push(first, 0);
+    CutSaver saver(job.shard(), *files_, clock_);
+    const double save = save_idle(saver);
+    const double disk_write = write_plain();
+    const double rate = train(job, nullptr).rate;
+    const Training beside = train(job, &saver);
+    const double rate_after = train(job, nullptr).rate;
+    std::filesystem::remove_all(directory_ + "/" + cut_name(2));
+    const double disk_read = read_plain();
+    const double restore = restore_all(job.shard());
+    fmt::print(
+        R"({{"bytes": {}, "save_s": {}, "disk_write_s": {}, "restore_s": {}, "disk_read_s": {}, )"
+        R"("train_rate": {}, "train_rate_saving": {}, "stall_ms": {}, "push_ms": {}, )"
+        R"("extra_bytes_max": {}, "save_training_s": {}}})"
+        "\n",
+        bytes_, save, disk_write, restore, disk_read, (rate + rate_after) / 2, beside.rate,
+        beside.stall_ms, beside.push_ms, extra_bytes_max_, beside.seconds);
+  }
+
+ private:
+  struct Training {
+    double rate = 0;  // keys a second
+    double stall_ms = 0;
+    double push_ms = 0;  // median
+    double seconds = 0;
+  };
+
+  v1::SaveOption option(uint64_t cut_id) const {
+    v1::SaveOption option;
+    option.set_cut_id(cut_id);
+    option.set_path(directory_ + "/" + cut_name(cut_id));
+    return option;
+  }
+  void publish(CutSaver& saver, uint64_t cut_id) {
+    CutDraft draft;
+    draft.path = option(cut_id).path();
+    draft.manifest.set_cut_id(cut_id);
+    const StatusOr<v1::SaveReply> reply = saver.progress(cut_id);
+    expect(reply.status(), "save");
+    bytes_ = 0;
+    for (const v1::SavedFile& file : reply->files()) {
+      draft.files.push_back(file);
+      bytes_ += file.bytes();
+    }
+    expect(publish_cut(*files_, draft).status(), "publish");
+    expect(saver.commit(cut_id), "commit");
+  }
+
+  double save_idle(CutSaver& saver) {
+    const TimePoint begin = clock_.now();
+    expect(saver.begin(option(1)), "begin");
+    while (!saver.progress(1)->done()) {
+      if (!saver.advance(/*is_idle=*/true)) ::usleep(200);
+    }
+    publish(saver, 1);
+    return seconds_of(clock_.now() - begin);
+  }
+
+  // Pushes random keys, for a time or until a save has ended.
+  Training train(Job& job, CutSaver* saver) {
+    std::vector<double> turns;
+    const TimePoint begin = clock_.now();
+    if (saver != nullptr) expect(saver->begin(option(2)), "begin");
+    const TimePoint begun = clock_.now();
+    double longest = seconds_of(begun - begin);
+    while (true) {
+      const TimePoint start = clock_.now();
+      if (saver == nullptr && seconds_of(start - begin) >= train_seconds_) break;
+      if (saver != nullptr && saver->progress(2)->done()) break;
+      job.push(0, rows_);
+      if (saver != nullptr) saver->advance(/*is_idle=*/false);
+      const double turn = seconds_of(clock_.now() - start);
+      turns.push_back(turn);
+      longest = std::max(longest, turn);
+    }
+    Training out;
+    out.seconds = seconds_of(clock_.now() - begin);
+    out.rate = static_cast<double>(turns.size() * kBatch) / out.seconds;
+    std::nth_element(turns.begin(), turns.begin() + static_cast<long>(turns.size() / 2),
+                     turns.end());
+    out.push_ms = turns[turns.size() / 2] * 1e3;
+    out.stall_ms = longest * 1e3 - out.push_ms;
+    if (saver != nullptr) {
+      extra_bytes_max_ = saver->extra_bytes_max();
+      publish(*saver, 2);
+    }
+    return out;
+  }
+
+  double restore_all(Shard& shard) {
+    RestoreTarget target;
+    target.schema = shard.schema();
+    target.owns.assign(kBuckets, 1);
+    drop_from_cache(directory_);
+    const TimePoint begin = clock_.now();
+    v1::RestoreOption option;
+    option.set_path(directory_);
+    const StatusOr<RestoredShard> restored = restore_shard(*files_, option, target);
+    expect(restored.status(), "restore");
+    const double time = seconds_of(clock_.now() - begin);
+    if (restored->rows != shard.table("rows")->rows()) {
+      expect(data_loss("{} rows, not {}", restored->rows, shard.table("rows")->rows()), "restore");
+    }
+    return time;
+  }
+
+  double write_plain() {
+    std::vector<char> chunk(kChunk);
+    Rng rng(1, 2, 3);
+    for (char& c : chunk) c = static_cast<char>(rng.next_u32());
+    const TimePoint begin = clock_.now();
+    const int fd = ::open(plain().c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0666);
+    for (uint64_t at = 0; at < bytes_; at += kChunk) {
+      if (::write(fd, chunk.data(), kChunk) != static_cast<ssize_t>(kChunk)) {
+        expect(data_loss("short write"), "disk");
+      }
+    }
+    if (::fsync(fd) != 0) expect(data_loss("fsync"), "disk");
+    ::close(fd);
+    return seconds_of(clock_.now() - begin);
+  }
+  double read_plain() {
+    drop_from_cache(directory_);
+    std::vector<char> chunk(kChunk);
+    const TimePoint begin = clock_.now();
+    const int fd = ::open(plain().c_str(), O_RDONLY);
+    while (::read(fd, chunk.data(), kChunk) > 0) {
+    }
+    ::close(fd);
+    const double time = seconds_of(clock_.now() - begin);
+    std::filesystem::remove(plain());
+    return time;
+  }
+  std::string plain() const { return directory_ + "/plain"; }
+
+  const RealClock clock_;
+  const std::unique_ptr<FileSystems> files_ =
+      FileSystems::standard({.incarnation = Incarnation{1}}, clock_);
+  const std::string directory_;
+  const uint64_t rows_;
+  const double train_seconds_;
+  uint64_t bytes_ = 0;  // of the newest cut
+  size_t extra_bytes_max_ = 0;
+};
+
+}  // namespace
+}  // namespace starling
+
+int main(int argc, char** argv) {
+  if (argc != 4) {
+    fmt::print(stderr, "usage: checkpoint_bench DIRECTORY BYTES SECONDS\n");
+    return 2;
+  }
+  std::filesystem::create_directories(argv[1]);
+  starling::Bench(argv[1], std::stoull(argv[2]), std::stod(argv[3])).run();
+  return 0;
+}
