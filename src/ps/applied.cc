@@ -1,5 +1,7 @@
 #include "ps/applied.h"
 
+#include "ps/mutants.h"
+
 namespace starling {
 namespace {
 
@@ -14,6 +16,7 @@ StatusOr<Seen> AppliedNumbers::check(const Operation& operation) const {
   if (fenced_.contains(operation.session)) {
     return failed_precondition("session {:016x} has been fenced", operation.session);
   }
+  if (STARLING_PS_MUTANT(kNoDedup)) return Seen::kNew;
   auto it = sessions_.find(operation.session);
   if (it == sessions_.end()) {
     if (sessions_.size() >= kSessionsMax) {
@@ -80,6 +83,7 @@ bool AppliedBatches::is_done(const BatchId& batch) const {
 
 bool AppliedBatches::is_applied(const BatchId& batch, const std::string& part) const {
   if (is_done(batch)) return true;
+  if (STARLING_PS_MUTANT(kNoDedup)) return false;
   const Item* item = find(batch);
   if (item == nullptr) return false;
   auto it = item->parts.find(batch.number);

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "ps/mutants.h"
+
 namespace starling {
 
 void RankClocks::set_staleness(std::optional<uint32_t> staleness, uint64_t clock) {
@@ -34,12 +36,20 @@ void RankClocks::leave(Rank rank, uint64_t clock) {
 std::vector<Rank> RankClocks::members(uint64_t clock) const {
   std::vector<Rank> out;
   for (const auto& [rank, state] : ranks_) {
-    if (state.joined <= clock && (!state.leaves || clock < *state.leaves)) out.push_back(rank);
+    if (is_member(rank, clock)) out.push_back(rank);
   }
   return out;
 }
 
+bool RankClocks::is_member(Rank rank, uint64_t clock) const {
+  auto it = ranks_.find(rank);
+  if (it == ranks_.end()) return false;
+  const State& state = it->second;
+  return state.joined <= clock && (!state.leaves || clock < *state.leaves);
+}
+
 Status RankClocks::tick(Rank rank, uint64_t clock) {
+  if (STARLING_PS_MUTANT(kSkippedTick) && clock % 4 == 3) return absl::OkStatus();
   auto [it, is_new] = ranks_.try_emplace(rank, State{.clock = clock, .joined = clock});
   State& state = it->second;
   if (clock < state.clock) return absl::OkStatus();
@@ -67,6 +77,7 @@ uint64_t RankClocks::clock(Rank rank) const {
 }
 
 bool RankClocks::ready(uint64_t clock) const {
+  if (STARLING_PS_MUTANT(kEarlyLookup)) return true;
   const std::optional<uint32_t> bound = staleness(clock);
   if (!bound || clock <= *bound) return true;
   const uint64_t needed = clock - *bound;

@@ -31,6 +31,7 @@ class RankClocks {
   // From `clock` on nobody waits for the rank.
   void leave(Rank rank, uint64_t clock);
   bool active(Rank rank) const { return ranks_.contains(rank); }
+  bool is_member(Rank rank, uint64_t clock) const;
   // Those that take part in step `clock`, ascending.
   std::vector<Rank> members(uint64_t clock) const;
 

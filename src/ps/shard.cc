@@ -3,6 +3,11 @@
 #include <algorithm>
 
 namespace starling {
+namespace {
+
+constexpr size_t kFormerMax = 64;  // processes of one node that are known to be over
+
+}  // namespace
 
 Message refusal_reply(const Status& status, v1::Reason reason) {
   Message reply = status_reply(status);
@@ -60,6 +65,7 @@ void Shard::on_event(const v1::Event& event) {
     const auto id = static_cast<Rank>(rank.rank());
     if (rank.leaves()) {
       clocks_.leave(id, rank.clock());
+      drop_staged_of(id, rank.clock());
       if (!clocks_.active(id)) rank_batches_.erase(id);
     } else {
       clocks_.join(id, rank.clock());
@@ -82,7 +88,12 @@ void Shard::on_event(const v1::Event& event) {
       drop_batches_of(id, life.incarnation);
       fence_sessions_of(id, life.incarnation);
     }
-    life = {incarnation, dead};
+    if (life.incarnation != incarnation) {
+      if (life.incarnation != Incarnation{0}) life.former.insert(life.incarnation);
+      if (life.former.size() > kFormerMax) life.former.erase(life.former.begin());
+    }
+    life.incarnation = incarnation;
+    life.dead = dead;
   } else if (event.has_job() && event.job().generation() > options_.generation) {
     options_.generation = event.job().generation();
   }
@@ -115,10 +126,17 @@ Shard::Refusal Shard::check_header(const v1::Header& header, bool reads) const {
   if (auto it = nodes_.find(static_cast<NodeId>(header.role_id()));
       it != nodes_.end() && header.incarnation() != 0) {
     const NodeLife& life = it->second;
-    if (life.dead || life.incarnation != static_cast<Incarnation>(header.incarnation())) {
+    const auto incarnation = static_cast<Incarnation>(header.incarnation());
+    if ((life.dead && life.incarnation == incarnation) || life.former.contains(incarnation)) {
       return {failed_precondition("node {} incarnation {:016x} has been declared dead",
                                   header.role_id(), header.incarnation()),
               v1::REASON_FENCED};
+    }
+    // It may be the process that took the node over: the scheduler has answered it before its word
+    // came here.
+    if (life.incarnation != incarnation) {
+      return {unavailable("node {} incarnation {:016x} is not known here yet; try again",
+                          header.role_id(), header.incarnation())};
     }
   }
   if (!reads && header.role() == v1::ROLE_UNKNOWN) {

@@ -175,6 +175,7 @@ class Shard {
   struct NodeLife {
     Incarnation incarnation{0};
     bool dead = false;
+    std::set<Incarnation> former;  // which came before; all of them are over
   };
   // A refusal that a program can tell from others.
   struct Refusal {
@@ -222,6 +223,9 @@ class Shard {
   Refusal check_dense_push(const Message& request) const;
   void stage(Call& call, Rank rank, uint64_t clock);
   void apply_ready_steps();
+  bool is_staged(const BatchId& id) const;
+  // The rank takes no part from `clock` on: what it staged for later steps is refused.
+  void drop_staged_of(Rank rank, uint64_t clock);
   void apply_step(uint64_t clock, const std::vector<Rank>& ranks);
   // Applies the parts of one message that are new; the message has passed its checks.
   void apply_batch_parts(const Message& request, PreparedBatch* batch, bool with_dense);

@@ -107,7 +107,9 @@ void Shard::drop_done_batches() {
 
 void Shard::drop_batches_of(NodeId hub, Incarnation incarnation) {
   for (auto it = prepared_.begin(); it != prepared_.end();) {
-    if (it->second.hub != hub || it->second.hub_incarnation != incarnation) {
+    const bool is_its = it->second.hub == hub && it->second.hub_incarnation == incarnation;
+    // A push that waits for the other ranks of its step needs the keys when they are there.
+    if (!is_its || is_staged(it->first)) {
       ++it;
       continue;
     }

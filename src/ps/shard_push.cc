@@ -11,6 +11,10 @@ BatchId batch_of(const v1::Header& header) {
   return {.epoch = id.epoch(), .item = id.item(), .number = id.number()};
 }
 
+Status no_member(Rank rank, uint64_t clock) {
+  return failed_precondition("rank {} takes no part in step {}", value(rank), clock);
+}
+
 // The names of tables and variables that a push has a part of.
 std::vector<std::string> parts_of(const v1::PushGradOption& option) {
   std::vector<std::string> names;
@@ -208,6 +212,17 @@ void Shard::stage(Call& call, Rank rank, uint64_t clock) {
     return answer_ok(call.token);
   }
   const v1::PushGradOption& option = call.request.meta.push_grad();
+  if (!clocks_.is_member(rank, clock)) {
+    // A late repeat of a rank that has left, or somebody who was never announced.
+    const BatchId id = batch_of(call.request.meta.header());
+    const std::vector<std::string> names = parts_of(option);
+    const bool is_repeat = std::all_of(names.begin(), names.end(), [&](const std::string& name) {
+      return batches_.is_applied(id, name);
+    });
+    if (!is_repeat) return refuse(call.token, no_member(rank, clock));
+    ++counts_.repeats;
+    return answer_ok(call.token);
+  }
   Staged& staged = staged_[clock][rank];
   const std::vector<std::string> parts = parts_of(option);
   const bool repeat = !staged.messages.empty() &&
@@ -228,6 +243,28 @@ void Shard::stage(Call& call, Rank rank, uint64_t clock) {
   }
   staged.tokens.push_back(call.token);
   apply_ready_steps();
+}
+
+bool Shard::is_staged(const BatchId& id) const {
+  for (const auto& [clock, ranks] : staged_) {
+    for (const auto& [rank, staged] : ranks) {
+      for (const Message& message : staged.messages) {
+        if (batch_of(message.meta.header()) == id) return true;
+      }
+    }
+  }
+  return false;
+}
+
+void Shard::drop_staged_of(Rank rank, uint64_t clock) {
+  for (auto step = staged_.lower_bound(clock); step != staged_.end();) {
+    if (auto it = step->second.find(rank); it != step->second.end()) {
+      staged_bytes_ -= it->second.bytes;
+      for (const Token token : it->second.tokens) refuse(token, no_member(rank, step->first));
+      step->second.erase(it);
+    }
+    step = step->second.empty() ? staged_.erase(step) : std::next(step);
+  }
 }
 
 void Shard::apply_ready_steps() {

@@ -411,5 +411,68 @@ TEST(Shard, TellsTheNewestBatchOfEachRank) {
   EXPECT_EQ(newest.batch().number(), kSecond.number);
 }
 
+v1::Event node_event(uint32_t id, uint64_t incarnation) {
+  v1::Event event;
+  event.mutable_node()->set_id(id);
+  event.mutable_node()->set_incarnation(incarnation);
+  event.mutable_node()->set_state(v1::NODE_STATE_ALIVE);
+  return event;
+}
+
+// The step used to read the keys of a batch that had gone with its hub.
+TEST(Shard, AStagedPushOutlivesTheHubThatFedIt) {
+  ShardBench bench;
+  bench.create({ShardBench::plain_table("t", 1)});
+  bench.freeze(0, 2);
+  bench.shard.on_event(node_event(3, 1));
+  Message feed = bench.feed_rows(kFirst, "t", {5});
+  feed.meta.mutable_header()->set_incarnation(1);
+  ASSERT_TRUE(bench.status(Method::kPsFeedSample, feed).ok());
+  const Token staged = bench.send(Method::kPsPushGrad, bench.push_rows(kFirst, "t", 1, {2}, 0, 0));
+  bench.shard.on_event(node_event(3, 2));
+  Message tick = bench.of_batch(kSecond, 1, 0);
+  tick.meta.mutable_push_grad();
+  EXPECT_TRUE(bench.status(Method::kPsPushGrad, tick).ok());
+  ASSERT_TRUE(bench.answered(staged));
+  EXPECT_THAT(bench.weights("t", {5}), ElementsAre(-2));
+}
+
+// It used to be staged for a step that never comes.
+TEST(Shard, APushOfARankThatHasLeftIsAnswered) {
+  ShardBench bench;
+  bench.create({ShardBench::plain_table("t", 1)});
+  bench.freeze(0, 2);
+  ASSERT_TRUE(bench.status(Method::kPsFeedSample, bench.feed_rows(kFirst, "t", {5})).ok());
+  const Token staged = bench.send(Method::kPsPushGrad, bench.push_rows(kFirst, "t", 1, {2}, 1, 0));
+  v1::Event leave;
+  leave.mutable_rank()->set_rank(1);
+  leave.mutable_rank()->set_leaves(true);
+  bench.shard.on_event(leave);
+  bench.collect();
+  ASSERT_TRUE(bench.answered(staged));
+  EXPECT_EQ(status_of(bench.answers.at(staged)).code(), StatusCode::kFailedPrecondition);
+  EXPECT_EQ(bench.status(Method::kPsPushGrad, bench.push_rows(kFirst, "t", 1, {2}, 1, 0)).code(),
+            StatusCode::kFailedPrecondition);
+  Message tick = bench.of_batch(kSecond, 1, 0);
+  tick.meta.mutable_push_grad();
+  EXPECT_TRUE(bench.status(Method::kPsPushGrad, tick).ok());
+}
+
+// It used to be told that it is dead, when the scheduler's word of it had not come yet.
+TEST(Shard, AProcessThatIsNotKnownYetMayTryAgain) {
+  ShardBench bench;
+  bench.create({ShardBench::plain_table("t", 1)});
+  bench.freeze();
+  bench.shard.on_event(node_event(7, 1));
+  Message push = bench.numbered(1);
+  push.meta.mutable_header()->set_incarnation(2);
+  push.meta.mutable_push_grad();
+  EXPECT_EQ(bench.status(Method::kPsPushGrad, push).code(), StatusCode::kUnavailable);
+  bench.shard.on_event(node_event(7, 2));
+  EXPECT_TRUE(bench.status(Method::kPsPushGrad, push).ok());
+  push.meta.mutable_header()->set_incarnation(1);
+  EXPECT_EQ(bench.call(Method::kPsPushGrad, push).meta.status().reason(), v1::REASON_FENCED);
+}
+
 }  // namespace
 }  // namespace starling
