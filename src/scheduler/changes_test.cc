@@ -191,5 +191,25 @@ TEST_F(ChangesTest, AJoinerThatDiesBeforeItStartsLeavesAtItsStart) {
   EXPECT_EQ(events[1].clock(), start);
 }
 
+// It used to get back the ranks that its former process had announced to leave, and then none.
+TEST_F(ChangesTest, AProcessThatComesBackWhileItLeavesGetsRanksThatStay) {
+  start_leave(trainer_);
+  world_.beat_ps(ps0_, {{0, 2}});
+  world_.beat_ps(ps1_, {{0, 3}});
+  const uint64_t before = world_.revision();
+  const Token token = start_join("trainer-0", 60);
+  world_.beat_ps(ps0_, {{0, 2}});
+  world_.beat_ps(ps1_, {{0, 3}});
+  const Message reply = world_.answer(token);
+  ASSERT_EQ(code_of(reply), StatusCode::kOk);
+  ASSERT_EQ(reply.meta.register_reply().ranks_size(), 1);
+  EXPECT_EQ(reply.meta.register_reply().ranks(0), 1);
+  bool has_left = false;
+  for (const v1::RankEvent& event : rank_events(before)) {
+    if (event.rank() == 0 && event.leaves()) has_left = event.clock() == 3;
+  }
+  EXPECT_TRUE(has_left);
+}
+
 }  // namespace
 }  // namespace starling

@@ -18,7 +18,8 @@ struct FinishedCut {
   ledger::CutRecord record;
   v1::ShardMap map;
   v1::JobInfo job;
-  std::vector<v1::WorkQueueInfo> queues;  // with the progress of each item
+  // With the progress of each item, as they were when everybody had drained.
+  std::vector<v1::WorkQueueInfo> queues;
 };
 
 class CutWriter {

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "scheduler/mutants.h"
+
 namespace starling {
 namespace {
 
@@ -79,6 +81,9 @@ Status Cuts::start(Turn& turn, const v1::SaveJobOption& option, uint64_t cut_id,
 void Cuts::enter(Turn& turn, v1::CutPhase phase) {
   record_.mutable_cut()->set_phase(phase);
   phase_since_ = turn.now();
+  if (phase == v1::CUT_PHASE_SNAPSHOT) {
+    tell_queues_(turn.now(), record_.mutable_queues());
+  }
   v1::Event event;
   *event.mutable_cut() = record_.cut();
   turn.tell(std::move(event));
@@ -97,6 +102,8 @@ bool Cuts::has_reported(const std::string& node, uint32_t lane) const {
 std::vector<std::string> Cuts::waiting_for() const {
   std::vector<std::string> names;
   if (!is_running()) return names;
+  const bool is_drain = record_.cut().phase() == v1::CUT_PHASE_DRAIN;
+  if (STARLING_SCHEDULER_MUTANT(kUndrainedCut) && is_drain) return names;
   for (const NodeEntry* entry : nodes_.alive(v1::ROLE_UNKNOWN)) {
     if (!takes_part(entry->node().role(), record_.cut().phase())) continue;
     const uint32_t lanes = entry->node().role() == v1::ROLE_PS ? entry->node().lanes() : 1;

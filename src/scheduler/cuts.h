@@ -4,6 +4,7 @@
 // Uses: base, wire, the records. Threads: the machine's.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -14,7 +15,12 @@ namespace starling {
 
 class Cuts {
  public:
-  Cuts(const SchedulerOptions& options, const Nodes& nodes) : options_(options), nodes_(nodes) {}
+  // Appends every queue with the progress of its items.
+  using TellQueues = std::function<void(
+      TimePoint now, google::protobuf::RepeatedPtrField<v1::WorkQueueInfo>* out)>;
+
+  Cuts(const SchedulerOptions& options, const Nodes& nodes, TellQueues tell_queues)
+      : options_(options), nodes_(nodes), tell_queues_(std::move(tell_queues)) {}
 
   // The phase's time starts anew at `now`.
   Status load(const LedgerEntry& entry, TimePoint now);
@@ -50,6 +56,7 @@ class Cuts {
 
   const SchedulerOptions& options_;
   const Nodes& nodes_;
+  const TellQueues tell_queues_;
   ledger::CutRecord record_;
   TimePoint phase_since_;
   bool commit_wanted_ = false;

@@ -190,5 +190,34 @@ TEST_F(CutsTest, BadReportsAreRefused) {
   EXPECT_EQ(code_of(report(hub_, v1::CUT_PHASE_DRAIN)), StatusCode::kOk);
 }
 
+// Dealing goes on while the shards write; what gets done then is not in the cut.
+TEST_F(CutsTest, KeepsTheQueuesAsTheyWereWhenEverybodyHadDrained) {
+  Message work;
+  work.meta.mutable_add_work()->set_queue("data");
+  work.meta.mutable_add_work()->add_items()->set_path("a");
+  world_.call(hub_, Method::kSchedulerAddWork, work);
+  Message take;
+  take.meta.mutable_take_work()->set_queue("data");
+  world_.call_numbered(hub_, Method::kSchedulerTakeWork, take);
+  Message renew;
+  renew.meta.mutable_renew_work()->set_queue("data");
+  renew.meta.mutable_renew_work()->add_items()->set_done_below(3);
+  world_.call(hub_, Method::kSchedulerRenewWork, renew);
+  save(v1::SAVE_ACTION_START);
+  snapshot();
+  Message ack;
+  ack.meta.mutable_ack_work()->set_queue("data");
+  ack.meta.mutable_ack_work()->add_items()->set_done_below(5);
+  ASSERT_EQ(code_of(world_.call(hub_, Method::kSchedulerAckWork, ack)), StatusCode::kOk);
+  world_.crash();
+  report(ps_, v1::CUT_PHASE_WRITE, 0);
+  report(ps_, v1::CUT_PHASE_WRITE, 1);
+  ASSERT_EQ(world_.commits.size(), 1);
+  ASSERT_EQ(world_.commits[0].queues.size(), 1);
+  ASSERT_EQ(world_.commits[0].queues[0].progress_size(), 1);
+  EXPECT_EQ(world_.commits[0].queues[0].progress(0).done_below(), 3);
+  EXPECT_FALSE(world_.commits[0].queues[0].progress(0).finished());
+}
+
 }  // namespace
 }  // namespace starling

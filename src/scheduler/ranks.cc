@@ -78,6 +78,12 @@ std::vector<uint32_t> Ranks::of_node(uint32_t node) const {
   return found;
 }
 
+std::vector<uint32_t> Ranks::staying(uint32_t node) const {
+  std::vector<uint32_t> found = of_node(node);
+  std::erase_if(found, [this](uint32_t rank) { return ranks_.at(rank).has_leave_clock(); });
+  return found;
+}
+
 Pulse::Span Ranks::clocks(uint32_t rank) const {
   const auto record = ranks_.find(rank);
   const uint64_t start = record == ranks_.end() ? 0 : record->second.start_clock();

@@ -27,6 +27,8 @@ class Ranks {
   void clear(Turn& turn);
 
   std::vector<uint32_t> of_node(uint32_t node) const;
+  // Of them those without an announced leave.
+  std::vector<uint32_t> staying(uint32_t node) const;
   bool empty() const { return ranks_.empty(); }
   const std::map<uint32_t, ledger::RankRecord>& all() const { return ranks_; }
 

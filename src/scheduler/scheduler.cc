@@ -67,7 +67,12 @@ Scheduler::Scheduler(const SchedulerOptions& options, uint64_t revision)
       work_(options_),
       keys_(options_.limits),
       sessions_(options_.limits),
-      cuts_(options_, nodes_),
+      cuts_(options_, nodes_,
+            [this](TimePoint now, auto* out) {
+              v1::GetJobReply queues;
+              work_.show(true, now, &queues);
+              *out = queues.queues();
+            }),
       watchers_(options_.limits, events_,
                 [this](const std::vector<std::string>& prefixes, v1::WatchReply* out) {
                   tell_whole(prefixes, out);
@@ -243,7 +248,7 @@ Outcome Scheduler::finish(Turn& turn) {
   }
   outcome.writes = std::move(turn.writes);
   outcome.answers = std::move(turn.answers);
-  if (cuts_.take_commit()) outcome.commit = finished_cut(turn.now());
+  if (cuts_.take_commit()) outcome.commit = finished_cut();
   outcome.discard = std::exchange(discard_, std::nullopt);
   return outcome;
 }

@@ -99,6 +99,7 @@ class Scheduler {
 
   // scheduler_nodes.cc
   void register_trainer(Call& call, const Nodes::Arrival& arrival, uint32_t workers);
+  void drop_leaving(Turn& turn, NodeEntry& entry);
   void join_ranks(Call& call, NodeEntry& entry, uint32_t workers);
   Message register_reply(const NodeEntry& entry) const;
   void count_role(v1::Role role);
@@ -120,7 +121,7 @@ class Scheduler {
   void new_generation(Turn& turn);
   void tell_job(Turn& turn);
   void review_cut(Turn& turn);
-  FinishedCut finished_cut(TimePoint now) const;
+  FinishedCut finished_cut() const;
   v1::JobInfo shown_job() const;
 
   const SchedulerOptions options_;

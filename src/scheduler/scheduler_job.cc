@@ -267,16 +267,14 @@ void Scheduler::review_cut(Turn& turn) {
   if (cuts_.record().cut().phase() == v1::CUT_PHASE_COMMITTED) {
     job_.mutable_job()->set_newest_cut(cuts_.id());
   } else {
-    discard_ = finished_cut(turn.now());
+    discard_ = finished_cut();
   }
   if (job().state() == v1::JOB_STATE_SAVING) set_job_state(turn, before, "");
 }
 
-FinishedCut Scheduler::finished_cut(TimePoint now) const {
+FinishedCut Scheduler::finished_cut() const {
   FinishedCut cut{.record = cuts_.record(), .map = map_, .job = shown_job()};
-  v1::GetJobReply queues;
-  work_.show(true, now, &queues);
-  cut.queues.assign(queues.queues().begin(), queues.queues().end());
+  cut.queues.assign(cut.record.queues().begin(), cut.record.queues().end());
   return cut;
 }
 

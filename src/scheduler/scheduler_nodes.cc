@@ -49,7 +49,7 @@ Message Scheduler::register_reply(const NodeEntry& entry) const {
   reply->set_lease_ms(static_cast<uint32_t>(options_.lease / milliseconds(1)));
   reply->set_heartbeat_ms(static_cast<uint32_t>(options_.heartbeat / milliseconds(1)));
   uint64_t start = UINT64_MAX;
-  for (const uint32_t rank : ranks_.of_node(entry.id())) {
+  for (const uint32_t rank : ranks_.staying(entry.id())) {
     reply->add_ranks(rank);
     start = std::min(start, ranks_.all().at(rank).start_clock());
   }
@@ -79,11 +79,11 @@ void Scheduler::on(MethodTag<Method::kSchedulerRegister>, Call& call) {
   const uint32_t workers =
       header.role() == v1::ROLE_TRAINER ? std::max(1U, option.workers()) : option.workers();
   if (NodeEntry* known = nodes_.find(option.name());
-      known != nullptr && known->is_alive() && !ranks_.of_node(known->id()).empty() &&
-      ranks_.of_node(known->id()).size() != workers) {
+      known != nullptr && known->is_alive() && !ranks_.staying(known->id()).empty() &&
+      ranks_.staying(known->id()).size() != workers) {
     return turn.refuse(
         call.token, invalid_argument("Scheduler.Register of {}: {} workers, its ranks are {}",
-                                     option.name(), workers, ranks_.of_node(known->id()).size()));
+                                     option.name(), workers, ranks_.staying(known->id()).size()));
   }
   StatusOr<Nodes::Arrival> arrival =
       nodes_.admit(turn, header, option, job_.next_node(), job().generation());
@@ -128,7 +128,8 @@ void Scheduler::register_trainer(Call& call, const Nodes::Arrival& arrival, uint
     }
     return call.turn.answer(call.token, register_reply(entry));
   }
-  const std::vector<uint32_t> ranks = ranks_.of_node(entry.id());
+  drop_leaving(call.turn, entry);
+  const std::vector<uint32_t> ranks = ranks_.staying(entry.id());
   if (ranks.size() != workers) {
     // The ranks of a death that is not collected yet are left to it; new ones join.
     return join_ranks(call, entry, workers);
@@ -142,6 +143,19 @@ void Scheduler::register_trainer(Call& call, const Nodes::Arrival& arrival, uint
   if (!is_training()) return call.turn.answer(call.token, register_reply(entry));
   const uint64_t change = begin_change(call.turn, ledger::CHANGE_RETURN, &entry, ranks);
   changes_.wait(change, call.token, until);
+}
+
+// A leave that the former process announced cannot be taken back, and nobody ticks for it any more:
+// its ranks go as if the process had died.
+void Scheduler::drop_leaving(Turn& turn, NodeEntry& entry) {
+  std::vector<uint32_t> leaving = ranks_.of_node(entry.id());
+  std::erase_if(leaving,
+                [this](uint32_t rank) { return !ranks_.all().at(rank).has_leave_clock(); });
+  if (leaving.empty() || changes_.find(ledger::CHANGE_DEATH, entry.id()) != 0) return;
+  const Status why = aborted("{} was replaced by a new process", entry.node().name());
+  changes_.cancel(turn, changes_.find(ledger::CHANGE_LEAVE, entry.id()), why);
+  if (!is_training()) return leave_now(turn, entry, leaving);
+  begin_change(turn, ledger::CHANGE_DEATH, &entry, leaving);
 }
 
 void Scheduler::join_ranks(Call& call, NodeEntry& entry, uint32_t workers) {
