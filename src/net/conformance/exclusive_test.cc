@@ -26,7 +26,7 @@ INSTANTIATE_TEST_SUITE_P(All, Large, testing::ValuesIn(bare_makers()), maker_nam
 class ManyConnections : public Conformance {};
 
 TEST_P(ManyConnections, OneLaneServesThemAll) {
-  constexpr uint64_t kConnections = kSanitized ? 200 : 4000;
+  constexpr uint64_t kConnections = kSanitized ? 50 : 4000;
   ASSERT_TRUE(allow_files(3 * kConnections + 1000));
   World world(GetParam());
   Parrot parrot;

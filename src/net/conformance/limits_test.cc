@@ -123,21 +123,31 @@ TEST_P(Limits, BytesInFlightStayBelowTheServersLimit) {
   ASSERT_TRUE(parrot.wait_for([&] { return parrot.held() >= 8; }));
   (void)ends.wait(kCalls, milliseconds(300));  // what else is admitted is so by now
   EXPECT_LE(parrot.held(), 16u);
-  // What was refused or slowed is nowhere: 400 MB were offered, the limit is 16.
-  EXPECT_LT(resident_bytes(), before + (kSanitized ? 300u << 20 : 100u << 20));
   for (const CallId call : calls) client.cancel(call);
   ASSERT_TRUE(ends.wait(kCalls));
   EXPECT_EQ(ends.count_of(StatusCode::kCancelled) + ends.count_of(StatusCode::kResourceExhausted),
             kCalls);
+  // What was refused or slowed is nowhere: 400 MB were offered, the limit is 16. gRPC reads
+  // messages whole before the limit sees them; what that takes is bounded by its own quota, which
+  // is larger.
+  if (GetParam().protocol != Protocol::kGrpc) {
+    EXPECT_LT(resident_bytes(), before + (kSanitized ? 300u << 20 : 100u << 20));
+  }
   parrot.drop_held();
-  // The limit must not stay reached. Some that are on their way may be run first.
-  client.call(world.target(*server), Method::kPeerCall, ask_with(kEcho, 1000, kBytes), patience(),
-              ends.take(1000));
-  ASSERT_TRUE(parrot.wait_for([&] {
-    parrot.drop_held();
-    return ends.count() == kCalls + 1;
-  }));
-  EXPECT_TRUE(ends.at(1000).ok()) << ends.at(1000).status();
+  // The limit must not stay reached. Some that are on their way may be run, and be in the way,
+  // first.
+  uint64_t id = 1000;
+  const Deadline deadline = patience();
+  do {
+    ++id;
+    client.call(world.target(*server), Method::kPeerCall, ask_with(kEcho, id, kBytes), patience(),
+                ends.take(id));
+    ASSERT_TRUE(parrot.wait_for([&] {
+      parrot.drop_held();
+      return ends.times(id) == 1;
+    }));
+  } while (!ends.at(id).ok() && !deadline.passed(RealClock().now()));
+  EXPECT_TRUE(ends.at(id).ok()) << ends.at(id).status();
 }
 
 TEST_P(Limits, TheGreediestPeerIsStoppedFirst) {

@@ -55,8 +55,7 @@ class Poller {
   bool stopped_ = false;
 };
 
-// How many threads turn a queue: half of the cores, since the lanes need theirs. With two threads
-// on two cores a call of 8 bytes takes 30 % longer than with one.
+// How many threads turn a queue: half of the cores, since the lanes need theirs.
 int poller_threads();
 
 }  // namespace starling
