@@ -108,8 +108,10 @@ TEST(FaultyPublish, IsAtomicAtEveryCallOverEveryStore) {
   MemoryFileSystem memory;
   const std::string old_text(10'000, 'o');
   const std::string new_text(20'000, 'n');
-  for (auto& [disk, url] : std::vector<std::pair<FileSystem*, std::string>>{
+  for (const auto& place : std::vector<std::pair<FileSystem*, std::string>>{
            {&local, directory.path() + "/d/f"}, {&memory, "mem://x/d/f"}}) {
+    FileSystem* const disk = place.first;
+    const std::string& url = place.second;
     int finished = 0;
     for (uint64_t death = 1; finished < 2; ++death) {
       for (const bool is_after : {false, true}) {
