@@ -2,7 +2,9 @@
 
 find_program(STARLING_CCACHE ccache)
 if(STARLING_CCACHE)
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${STARLING_CCACHE})
+  # Paths of the tree are hashed relative to it, so every build folder and clone shares what one has compiled.
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${CMAKE_SOURCE_DIR} CCACHE_NOHASHDIR=1
+                                  ${STARLING_CCACHE})
 endif()
 find_program(STARLING_MOLD mold)
 if(STARLING_MOLD AND CMAKE_CXX_COMPILER_ID MATCHES "GNU|Clang")
@@ -59,6 +61,11 @@ function(starling_module name)
   endif()
   target_include_directories(${library} ${scope} ${CMAKE_SOURCE_DIR}/src)
   target_link_libraries(${library} ${scope} ${ROOM_DEPS})
+  # The thread sanitizer has nothing to say about tests without threads.
+  if(STARLING_SANITIZE STREQUAL "thread" AND NOT "threads" IN_LIST ROOM_LABELS)
+    unset(ROOM_TESTS)
+    unset(ROOM_FUZZERS)
+  endif()
   if(ROOM_TESTS AND STARLING_TESTS)
     add_executable(${name}_test ${ROOM_TESTS})
     target_link_libraries(${name}_test PRIVATE ${library} ${ROOM_TEST_DEPS} GTest::gtest GTest::gmock GTest::gtest_main)

@@ -16,12 +16,12 @@ class CiTest(unittest.TestCase):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.root = pathlib.Path(folder.name)
-        for name in (".ci", "tools", "bin", "build/release", "build/asan"):
+        for name in (".ci", "tools", "bin", "build/release", "build/asan", "build/tsan"):
             (self.root / name).mkdir(parents=True)
         shutil.copy(ROOT / ".ci" / "run", self.root / ".ci" / "run")
         self.program("tools/setup.sh", 'echo "setup $*"')
         (self.root / "tools/tidy.py").write_text("print('tidy')\n")
-        self.counts({"build/asan": (20, 0, 1)})
+        self.counts({"build/asan": (20, 0, 1), "build/tsan": (5, 0, 0)})
         self.program("bin/cmake", 'echo "cmake $*"')
         self.makefile(test=f"echo '{COUNTS.format(100, 0, 2)}' > build/release/tests.json")
 
@@ -53,19 +53,23 @@ class CiTest(unittest.TestCase):
     def test_the_last_line_is_the_total_of_all_stages(self):
         status, lines = self.run_ci()
         self.assertEqual(status, 0, lines)
-        self.assertEqual(lines[-1], "120 passed, 0 failed, 3 skipped")
+        self.assertEqual(lines[-1], "125 passed, 0 failed, 3 skipped")
         stages = [line for line in lines if line.startswith("== ")]
-        self.assertEqual(len(stages), 7, stages)
+        self.assertEqual(len(stages), 9, stages)
         self.assertTrue(lines[-2].startswith("all: "))
 
     def test_what_needs_java_is_installed(self):
         self.assertIn("setup build hdfs", self.run_ci()[1])
 
+    def test_the_thread_sanitizer_runs_what_has_threads(self):
+        self.assertIn("test.py build/tsan --label threads", self.run_ci()[1])
+
     def test_a_failed_test_ends_the_run_and_is_in_the_total(self):
-        self.counts({"build/asan": (18, 2, 1)})
+        self.counts({"build/asan": (18, 2, 1), "build/tsan": (5, 0, 0)})
         status, lines = self.run_ci()
         self.assertEqual(status, 1)
         self.assertEqual(lines[-1], "118 passed, 2 failed, 3 skipped")
+        self.assertFalse([line for line in lines if "build/tsan" in line])
 
     def test_a_build_that_fails_counts_as_one_failure(self):
         self.makefile(build="false")
@@ -74,7 +78,7 @@ class CiTest(unittest.TestCase):
         self.assertEqual(lines[-1], "0 passed, 1 failed, 0 skipped")
 
     def test_counts_of_an_earlier_run_do_not_count(self):
-        (self.root / "build/asan/tests.json").write_text(COUNTS.format(1000, 0, 0))
+        (self.root / "build/tsan/tests.json").write_text(COUNTS.format(1000, 0, 0))
         self.makefile(build="false")
         self.assertEqual(self.run_ci()[1][-1], "0 passed, 1 failed, 0 skipped")
 
