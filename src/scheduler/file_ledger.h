@@ -19,24 +19,16 @@ struct FileLedgerOptions {
   uint32_t compact_factor = 4;           // compact at so many times the live bytes
 };
 
-class FileLedger final : public Ledger {
+class FileLedger final : public SpaceLedger {
  public:
   // Opens or makes the ledger; its folder is made too. `fs` outlives it. DataLoss: the file is
   // damaged before its end; the message names the place, nothing is changed.
   static StatusOr<std::unique_ptr<FileLedger>> open(FileSystem& fs, std::string url,
                                                     FileLedgerOptions options = {});
 
-  StatusOr<LedgerEntry> get(std::string_view key) const override { return space_.get(key); }
-  StatusOr<std::vector<LedgerEntry>> list(std::string_view prefix) const override {
-    return space_.list(prefix);
-  }
   StatusOr<uint64_t> commit(std::span<const LedgerWrite> writes,
                             std::span<const LedgerCondition> conditions) override;
   Status sync() override;
-  uint64_t watch(std::string prefix, Watch heard) override {
-    return space_.watch(std::move(prefix), std::move(heard));
-  }
-  void unwatch(uint64_t id) override { space_.unwatch(id); }
 
   uint64_t file_bytes() const { return log_->size(); }
   // How many bytes of a torn tail the opening cut.
@@ -51,7 +43,6 @@ class FileLedger final : public Ledger {
   const std::string url_;
   const FileLedgerOptions options_;
   std::unique_ptr<AppendLog> log_;
-  LedgerSpace space_;
   uint64_t cut_bytes_ = 0;
   bool dirty_ = false;
   Status failed_;

@@ -1,4 +1,5 @@
-// LedgerSpace is the space itself, in memory, common to the makers that keep it as a journal.
+// LedgerSpace is the space itself, in memory, common to the makers that keep it as a journal;
+// SpaceLedger is what of a ledger it answers alone.
 //
 // Uses: base, the records. Threads: one owner.
 #pragma once
@@ -52,6 +53,22 @@ class LedgerSpace {
   std::map<uint64_t, Watcher> watchers_;
   uint64_t next_watcher_ = 1;
   std::vector<ledger::Transaction> unheard_;
+};
+
+// A ledger whose space lies in memory. A maker adds where the journal of commit() and sync() goes.
+class SpaceLedger : public Ledger {
+ public:
+  StatusOr<LedgerEntry> get(std::string_view key) const override { return space_.get(key); }
+  StatusOr<std::vector<LedgerEntry>> list(std::string_view prefix) const override {
+    return space_.list(prefix);
+  }
+  uint64_t watch(std::string prefix, Watch heard) override {
+    return space_.watch(std::move(prefix), std::move(heard));
+  }
+  void unwatch(uint64_t id) override { space_.unwatch(id); }
+
+ protected:
+  LedgerSpace space_;
 };
 
 }  // namespace starling
