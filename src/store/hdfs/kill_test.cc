@@ -17,18 +17,8 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-class HdfsKillTest : public ::testing::Test {
+class HdfsKillTest : public HdfsTest {
  protected:
-  void SetUp() override {
-    std::string reason;
-    cluster_ = TestCluster::get(&reason);
-    // A skip does not stop a test that has failed already, as it has where HDFS is required.
-    if (HasFailure()) FAIL() << reason;
-    if (cluster_ == nullptr) GTEST_SKIP() << reason;
-    fs_ = cluster_->connect(cluster_->options());
-  }
-  std::string url(std::string_view path) const { return cluster_->url(path); }
-
   // Waits until every block of the file has two places.
   void replicate(const std::string& path) {
     cluster_->request("PUT", path, "op=SETREPLICATION&replication=2");
@@ -56,9 +46,6 @@ class HdfsKillTest : public ::testing::Test {
   }
 
   static constexpr std::string_view kNames = "\"names\":[";
-  TestCluster* cluster_ = nullptr;
-  std::unique_ptr<FileSystem> fs_;
-  RealClock clock_;
 };
 
 TEST_F(HdfsKillTest, AReadSurvivesTheDeathOfItsDataNode) {

@@ -54,4 +54,22 @@ class TestCluster {
   RealClock clock_;
 };
 
+// A test against the cluster, skipped with its reason where there is none.
+class HdfsTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::string reason;
+    cluster_ = TestCluster::get(&reason);
+    // A skip does not stop a test that has failed already, as it has where HDFS is required.
+    if (HasFailure()) FAIL() << reason;
+    if (cluster_ == nullptr) GTEST_SKIP() << reason;
+    fs_ = cluster_->connect(cluster_->options());
+  }
+  std::string url(std::string_view path) const { return cluster_->url(path); }
+
+  TestCluster* cluster_ = nullptr;
+  std::unique_ptr<FileSystem> fs_;
+  RealClock clock_;
+};
+
 }  // namespace starling
