@@ -1,14 +1,8 @@
 // A real scheduler process is killed with SIGKILL and started again on its port and ledger, while
 // nodes of this process are registered, watching and calling.
-#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#include <array>
-#include <cstdlib>
-#include <filesystem>
 #include <map>
 #include <string>
 #include <thread>
@@ -16,52 +10,23 @@
 #include "base/mutex.h"
 #include "net/makers.h"
 #include "scheduler/client.h"
-
-extern char** environ;
+#include "store/test_tools.h"
+#include "tests/cluster/process.h"
 
 namespace starling {
 namespace {
 
 constexpr Duration kPatience = seconds(60);
 
-// The child; killed and reaped when it goes.
-class SchedulerProcess {
- public:
-  SchedulerProcess(const std::string& listen, const std::string& ledger) {
-    std::array<int, 2> pipe{};
-    EXPECT_EQ(::pipe2(pipe.data(), O_CLOEXEC), 0);
-    const std::string set = "scheduler.ledger=" + ledger;
-    const std::array<const char*, 9> arguments = {STARLING_PROGRAM, "scheduler",    "--set",
-                                                  set.c_str(),      "--set",        "log.level=off",
-                                                  "--listen",       listen.c_str(), nullptr};
-    pid_ = ::fork();
-    if (pid_ == 0) {
-      ::dup2(pipe[1], STDOUT_FILENO);
-      ::execve(STARLING_PROGRAM, const_cast<char**>(arguments.data()), environ);
-      ::_exit(127);
-    }
-    ::close(pipe[1]);
-    char letter = 0;
-    while (::read(pipe[0], &letter, 1) == 1 && letter != '\n') address_ += letter;
-    ::close(pipe[0]);
-  }
-  ~SchedulerProcess() { end(SIGKILL); }
-
-  // Returns what waitpid says.
-  int end(int signal) {
-    if (pid_ <= 0) return 0;
-    ::kill(pid_, signal);
-    int status = 0;
-    ::waitpid(pid_, &status, 0);
-    pid_ = 0;
-    return status;
-  }
-  const std::string& address() const { return address_; }
-
- private:
-  pid_t pid_ = 0;
-  std::string address_;
-};
+// On its ledger in `directory`.
+std::unique_ptr<cluster::Process> start_scheduler(const std::string& listen,
+                                                  const TemporaryDirectory& directory) {
+  return std::make_unique<cluster::Process>(
+      std::vector<std::string>{"scheduler", "--set",
+                               "scheduler.ledger=" + directory.path() + "/ledger", "--set",
+                               "log.level=off", "--listen", listen},
+      directory.path() + "/scheduler.log");
+}
 
 class Recorder : public SchedulerEvents {
  public:
@@ -126,21 +91,12 @@ Deadline soon() { return Deadline::in(RealClock(), kPatience); }
 
 class SchedulerProcessTest : public testing::TestWithParam<std::string> {
  protected:
-  void SetUp() override {
-    std::string name = testing::TempDir() + "starling-XXXXXX";
-    ASSERT_NE(::mkdtemp(name.data()), nullptr);
-    directory_ = name;
-    ledger_ = name + "/ledger";
-  }
-  void TearDown() override { std::filesystem::remove_all(directory_); }
-
-  std::string directory_;
-  std::string ledger_;
+  TemporaryDirectory directory_;
 };
 
 TEST_P(SchedulerProcessTest, NodesReattachAfterSigkillAndTheJobGoesOn) {
-  auto scheduler = std::make_unique<SchedulerProcess>(GetParam() + "://127.0.0.1:0", ledger_);
-  const std::string address = scheduler->address();
+  auto scheduler = start_scheduler(GetParam() + "://127.0.0.1:0", directory_);
+  const std::string address = scheduler->first_line();
   ASSERT_NE(address, "");
   Metrics metrics;
   const std::unique_ptr<Network> network = make_network(NetOptions(), Log(), metrics);
@@ -168,12 +124,12 @@ TEST_P(SchedulerProcessTest, NodesReattachAfterSigkillAndTheJobGoesOn) {
     put.set_value(std::to_string(round));
     std::thread killer([&] {
       scheduler->end(SIGKILL);
-      scheduler = std::make_unique<SchedulerProcess>(address, ledger_);
+      scheduler = start_scheduler(address, directory_);
     });
     const StatusOr<v1::KeyValue> done = hub.client->put(put, soon());
     killer.join();
     ASSERT_TRUE(done.ok()) << done.status();
-    EXPECT_EQ(scheduler->address(), address);
+    EXPECT_EQ(scheduler->first_line(), address);
     v1::AckWorkOption ack;
     ack.set_queue("q");
     ack.add_items()->set_item(round);
@@ -195,14 +151,12 @@ TEST_P(SchedulerProcessTest, NodesReattachAfterSigkillAndTheJobGoesOn) {
 }
 
 TEST_P(SchedulerProcessTest, SigtermEndsItCleanlyWithWatchersWaiting) {
-  SchedulerProcess scheduler(GetParam() + "://127.0.0.1:0", ledger_);
+  const auto scheduler = start_scheduler(GetParam() + "://127.0.0.1:0", directory_);
   Metrics metrics;
   const std::unique_ptr<Network> network = make_network(NetOptions(), Log(), metrics);
-  Node ps(*network, scheduler.address(), v1::ROLE_PS, "ps-0", 11);
+  Node ps(*network, scheduler->first_line(), v1::ROLE_PS, "ps-0", 11);
   ASSERT_TRUE(ps.client->join_wait(soon()).ok());
-  const int status = scheduler.end(SIGTERM);
-  EXPECT_TRUE(WIFEXITED(status));
-  EXPECT_EQ(WEXITSTATUS(status), 0);
+  EXPECT_EQ(scheduler->end(SIGTERM), 0);
 }
 
 INSTANTIATE_TEST_SUITE_P(Protocols, SchedulerProcessTest, testing::Values("grpc++", "grpc"),
