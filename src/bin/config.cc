@@ -3,8 +3,7 @@
 #include <fmt/format.h>
 
 #include "bin/command.h"
-#include "conf/flags.h"
-#include "conf/load.h"
+#include "bin/process.h"
 
 namespace starling {
 namespace {
@@ -32,9 +31,7 @@ StatusOr<int> run_config(std::vector<std::string> arguments) {
     fmt::print("{}", print_keys());
     return 0;
   }
-  STARLING_ASSIGN_OR_RETURN(
-      const Job job,
-      load({.file = flags.job, .environment = read_environment(), .sets = flags.sets}));
+  STARLING_ASSIGN_OR_RETURN(const Job job, load_job(flags));
   fmt::print("{}", print_settings(job));
   return 0;
 }

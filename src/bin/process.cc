@@ -46,6 +46,14 @@ Status no_more(const std::vector<std::string>& arguments, std::string_view comma
                           command);
 }
 
+StatusOr<Job> load_job(const Flags& flags) {
+  return load({.file = flags.job, .environment = read_environment(), .sets = flags.sets});
+}
+
+std::string remote_protocol(const ClusterSection& cluster) {
+  return cluster.protocol == "inproc" ? "grpc++" : cluster.protocol;
+}
+
 uint64_t make_incarnation() {
   std::random_device device;
   const uint64_t number = (uint64_t{device()} << 32) | device();

@@ -11,6 +11,7 @@
 
 #include "base/log.h"
 #include "base/metrics.h"
+#include "conf/flags.h"
 #include "conf/load.h"
 #include "net/network.h"
 
@@ -26,6 +27,11 @@ StatusOr<std::string> take_value(std::vector<std::string>& arguments, std::strin
 bool take_switch(std::vector<std::string>& arguments, std::string_view flag);
 // InvalidArgument naming the first argument that nobody took.
 Status no_more(const std::vector<std::string>& arguments, std::string_view command);
+
+// The job that the flags name, from its file, the environment and --set.
+StatusOr<Job> load_job(const Flags& flags);
+// What `cluster.protocol` means between processes: inproc reaches none, so grpc++ stands in for it.
+std::string remote_protocol(const ClusterSection& cluster);
 
 // A random number that no other process has; never 0.
 uint64_t make_incarnation();

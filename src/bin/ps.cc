@@ -6,7 +6,6 @@
 
 #include "bin/command.h"
 #include "bin/process.h"
-#include "conf/flags.h"
 #include "net/makers.h"
 #include "ps/cut_keeper.h"
 #include "ps/server.h"
@@ -48,8 +47,7 @@ std::string default_name() {
 
 StatusOr<Address> parse_address(const std::string& text, const JobOptions& job) {
   if (text.find("://") != std::string::npos) return Address::parse(text);
-  const std::string protocol = job.cluster.protocol == "inproc" ? "grpc++" : job.cluster.protocol;
-  return Address::parse(fmt::format("{}://{}", protocol, text));
+  return Address::parse(fmt::format("{}://{}", remote_protocol(job.cluster), text));
 }
 
 StatusOr<PsServerOptions> server_options(const PsFlags& flags, const JobOptions& job) {
@@ -125,9 +123,7 @@ StatusOr<int> run_ps(std::vector<std::string> arguments) {
   STARLING_ASSIGN_OR_RETURN(mine.trace_path, take_value(arguments, "--trace-dir"));
   STARLING_ASSIGN_OR_RETURN(mine.listen, take_values(arguments, "--listen"));
   STARLING_RETURN_IF_ERROR(no_more(arguments, "ps"));
-  STARLING_ASSIGN_OR_RETURN(
-      const Job job,
-      load({.file = flags.job, .environment = read_environment(), .sets = flags.sets}));
+  STARLING_ASSIGN_OR_RETURN(const Job job, load_job(flags));
   if (flags.print_config) {
     fmt::print("{}", print_settings(job));
     return 0;

@@ -3,7 +3,6 @@
 
 #include "bin/command.h"
 #include "bin/process.h"
-#include "conf/flags.h"
 #include "net/makers.h"
 #include "ps/cut_publisher.h"
 #include "scheduler/file_ledger.h"
@@ -102,9 +101,9 @@ StatusOr<std::vector<Address>> listen_at(const std::vector<std::string>& flags,
                                          const JobOptions& job) {
   std::vector<std::string> texts = flags;
   if (texts.empty()) {
-    const std::string protocol = job.cluster.protocol == "inproc" ? "grpc++" : job.cluster.protocol;
     const std::string& at = job.scheduler.net.listen;
-    texts.push_back(fmt::format("{}://{}", protocol, at.empty() ? "127.0.0.1:0" : at));
+    texts.push_back(
+        fmt::format("{}://{}", remote_protocol(job.cluster), at.empty() ? "127.0.0.1:0" : at));
   }
   std::vector<Address> addresses;
   for (const std::string& text : texts) {
@@ -161,9 +160,7 @@ StatusOr<int> run_scheduler(std::vector<std::string> arguments) {
   STARLING_ASSIGN_OR_RETURN(const Flags flags, take_flags(arguments));
   STARLING_ASSIGN_OR_RETURN(const auto listen, take_values(arguments, "--listen"));
   STARLING_RETURN_IF_ERROR(no_more(arguments, "scheduler"));
-  STARLING_ASSIGN_OR_RETURN(
-      const Job job,
-      load({.file = flags.job, .environment = read_environment(), .sets = flags.sets}));
+  STARLING_ASSIGN_OR_RETURN(const Job job, load_job(flags));
   if (flags.print_config) {
     fmt::print("{}", print_settings(job));
     return 0;

@@ -6,7 +6,6 @@
 
 #include "bin/command.h"
 #include "bin/process.h"
-#include "conf/flags.h"
 #include "net/makers.h"
 #include "scheduler/client.h"
 
@@ -130,9 +129,7 @@ StatusOr<int> run_status(std::vector<std::string> arguments) {
       return invalid_argument("--timeout {}: 1 to 86400 seconds are allowed", timeout);
     }
   }
-  STARLING_ASSIGN_OR_RETURN(
-      const Job job,
-      load({.file = flags.job, .environment = read_environment(), .sets = flags.sets}));
+  STARLING_ASSIGN_OR_RETURN(const Job job, load_job(flags));
   return ask(address, job.options, json, seconds(wait_s));
 }
 
