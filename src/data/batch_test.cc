@@ -7,10 +7,12 @@
 #include <set>
 
 #include "base/rng.h"
+#include "data/data_testing.h"
 
 namespace starling {
 namespace {
 
+using data_testing::refs_of;
 using testing::ElementsAre;
 
 struct World {
@@ -48,12 +50,6 @@ SampleBlock block_of(const World& world, const Samples& samples) {
     block.end(std::to_string(i), 0);
   }
   return block;
-}
-
-std::vector<SampleRef> refs_of(const SampleBlock& block) {
-  std::vector<SampleRef> refs;
-  for (uint32_t i = 0; i < block.samples(); ++i) refs.push_back({&block, i});
-  return refs;
 }
 
 std::vector<uint32_t> list(const Tensor& tensor) {

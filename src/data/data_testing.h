@@ -26,6 +26,12 @@ inline std::vector<uint64_t> keys_of(const SampleBlock& block, uint32_t sample, 
   return keys;
 }
 
+inline std::vector<SampleRef> refs_of(const SampleBlock& block) {
+  std::vector<SampleRef> refs;
+  for (uint32_t i = 0; i < block.samples(); ++i) refs.push_back({&block, i});
+  return refs;
+}
+
 // A whole file at once; line numbers are known.
 inline Parsed parse_all(const Format& format, std::string_view bytes) {
   Parsed parsed{SampleBlock(format.schema()), {}};
