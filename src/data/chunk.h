@@ -17,6 +17,9 @@ enum class RecordKind {
 
 inline constexpr size_t kChunkBytesMax = size_t{1} << 30;
 
+// Some programs put it before the text of a file; it belongs to no value.
+inline constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
+
 struct Chunk {
   std::string_view bytes;  // whole records
   uint64_t offset = 0;     // of bytes in the file, uncompressed

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "data/criteo.h"
+#include "data/csv.h"
 
 namespace starling {
 namespace {
@@ -16,6 +17,7 @@ constexpr struct {
   Maker make;
 } kFormats[] = {
     {"criteo", make_criteo},
+    {"csv", make_csv},
 };
 
 }  // namespace

@@ -64,6 +64,8 @@ void LineParser::parse_records(const Chunk& chunk, SampleBlock& out, ParseResult
     const size_t newline = rest.find('\n');
     std::string_view line = rest.substr(0, newline);
     const size_t length = newline == rest.npos ? rest.size() : newline + 1;
+    if (offset == 0 && line.substr(0, kByteOrderMark.size()) == kByteOrderMark)
+      line.remove_prefix(kByteOrderMark.size());
     if (header) {
       header = false;
     } else {
