@@ -135,6 +135,18 @@ bool SampleBuilder::add_text(const FieldPlan& plan, std::string_view text) {
   return plan.has_keys() ? add_keys(plan, text) : add_numbers(plan, text);
 }
 
+bool SampleBuilder::fill_fallbacks() {
+  for (const FieldPlan& plan : plans_.fields) {
+    if (!plan.options.fallback) continue;
+    const bool has_value =
+        plan.has_keys() ? std::any_of(keys_.begin(), keys_.end(),
+                                      [&](const Entry& entry) { return entry.field == plan.slot; })
+                        : plan.has_numbers() && !std::isnan(numbers_[plan.slot]);
+    if (!has_value && !add_text(plan, {})) return false;
+  }
+  return true;
+}
+
 void SampleBuilder::cross_of(const FieldPlans::Cross& cross) {
   crossed_.assign(1, static_cast<Key>(cross.seed));
   for (const uint32_t field : cross.of) {
@@ -157,8 +169,8 @@ void SampleBuilder::add_crosses() {
   }
 }
 
-// A label must be there; others that are missing and have a fallback got it from add_text().
-bool SampleBuilder::fill_missing() {
+// A label must be there; other numbers that are missing become 0.
+bool SampleBuilder::check_labels() {
   if (labels_optional_) return true;
   const SampleSchema& schema = *plans_.schema;
   for (uint32_t i = schema.label_at(); i < schema.weight_at(); ++i) {
@@ -185,7 +197,7 @@ void SampleBuilder::write_keys(ParseCounts& counts) {
 }
 
 bool SampleBuilder::commit(uint64_t offset, ParseCounts& counts) {
-  if (!fill_missing()) return false;
+  if (!check_labels()) return false;
   const SampleSchema& schema = *plans_.schema;
   if (!schema.labels.empty() && is_negative(numbers_[schema.label_at()]) &&
       !filter_.keeps_negative(offset)) {

@@ -48,6 +48,8 @@ class SampleBuilder {
   }
   // Number `index` of the field.
   bool set_number(const FieldPlan& plan, uint32_t index, double x);
+  // Of formats that leave missing values out: gives fields without any value their fallback.
+  bool fill_fallbacks();
   void set_id(std::string_view id) { id_ = id; }
   void set_group(uint64_t group) { group_ = group; }
   bool fail(std::string_view field, std::string reason);
@@ -67,7 +69,7 @@ class SampleBuilder {
 
   bool add_keys(const FieldPlan& plan, std::string_view text);
   bool add_numbers(const FieldPlan& plan, std::string_view text);
-  bool fill_missing();
+  bool check_labels();
   void add_crosses();
   void cross_of(const FieldPlans::Cross& cross);
   void write_keys(ParseCounts& counts);

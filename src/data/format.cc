@@ -4,6 +4,8 @@
 
 #include "data/criteo.h"
 #include "data/csv.h"
+#include "data/features.h"
+#include "data/slots.h"
 
 namespace starling {
 namespace {
@@ -16,8 +18,8 @@ constexpr struct {
   std::string_view name;
   Maker make;
 } kFormats[] = {
-    {"criteo", make_criteo},
-    {"csv", make_csv},
+    {"criteo", make_criteo}, {"csv", make_csv},       {"features", make_features},
+    {"libffm", make_libffm}, {"libsvm", make_libsvm}, {"multislot", make_multislot},
 };
 
 }  // namespace

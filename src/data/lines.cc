@@ -23,11 +23,8 @@ void LineParser::report_bad(std::string_view line, uint64_t offset, uint64_t num
   result.bad.push_back({number, offset, builder_.field(), builder_.reason(), line});
 }
 
-void LineParser::take_line(std::string_view line, uint64_t offset, uint64_t number,
-                           SampleBlock& out, ParseResult& result) {
-  const std::string_view whole = line;
-  if (!line.empty() && line.back() == '\r') line.remove_suffix(1);
-  if (line.empty()) return;
+void LineParser::take_record(std::string_view line, uint64_t offset, uint64_t number,
+                             SampleBlock& out, ParseResult& result) {
   ++result.counts.records;
   if (!base_->filter.in_split(offset)) {
     ++result.counts.skipped_split;
@@ -48,13 +45,13 @@ void LineParser::take_line(std::string_view line, uint64_t offset, uint64_t numb
   if (outcome == Outcome::kSplit) {
     ++result.counts.skipped_split;
   } else {
-    report_bad(whole, offset, number, result);
+    report_bad(line, offset, number, result);
   }
 }
 
 void LineParser::parse_records(const Chunk& chunk, SampleBlock& out, ParseResult& result,
                                size_t bad_kept_max) {
-  bad_kept_max_ = bad_kept_max;
+  start(bad_kept_max);
   const uint32_t first = out.samples();
   std::string_view rest = chunk.bytes;
   uint64_t offset = chunk.offset;
@@ -66,11 +63,9 @@ void LineParser::parse_records(const Chunk& chunk, SampleBlock& out, ParseResult
     const size_t length = newline == rest.npos ? rest.size() : newline + 1;
     if (offset == 0 && line.substr(0, kByteOrderMark.size()) == kByteOrderMark)
       line.remove_prefix(kByteOrderMark.size());
-    if (header) {
-      header = false;
-    } else {
-      take_line(line, offset, number, out, result);
-    }
+    if (!line.empty() && line.back() == '\r') line.remove_suffix(1);
+    if (!line.empty() && !header) take_record(line, offset, number, out, result);
+    header = false;
     rest.remove_prefix(length);
     offset += length;
     if (number != 0) ++number;

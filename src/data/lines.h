@@ -32,20 +32,21 @@ class LineParser : public Parser {
  protected:
   enum class Outcome { kSample, kBad, kSplit };
 
-  // One line without its end. kSample: the builder has all values.
+  // One record, of lines without the end. kSample: the builder has all values.
   virtual Outcome parse_line(std::string_view line, SampleBuilder& builder) = 0;
 
   void parse_records(const Chunk& chunk, SampleBlock& out, ParseResult& result,
                      size_t bad_kept_max) override;
 
-  // One line with its place; for parsers that walk the lines themselves.
-  void take_line(std::string_view line, uint64_t offset, uint64_t number, SampleBlock& out,
-                 ParseResult& result);
+  // Before the first record of a chunk.
+  void start(size_t bad_kept_max) { bad_kept_max_ = bad_kept_max; }
+  // One record with its place; for parsers that walk the records themselves.
+  void take_record(std::string_view line, uint64_t offset, uint64_t number, SampleBlock& out,
+                   ParseResult& result);
   void report_bad(std::string_view line, uint64_t offset, uint64_t number, ParseResult& result);
 
   const ParserBase& base() const { return *base_; }
   SampleBuilder& builder() { return builder_; }
-  size_t bad_kept_max() const { return bad_kept_max_; }
 
  private:
   std::shared_ptr<const ParserBase> base_;

@@ -80,6 +80,7 @@ StatusOr<FieldPlan> plan_of(const FieldOptions& options, bool text_columns) {
   plan.options = options;
   if (plan.options.table.empty()) plan.options.table = options.name;
   if (plan.options.column.empty()) plan.options.column = options.name;
+  plan.text = text_columns;
   plan.seed = seed_of(options);
   plan.size = options.size == 0 ? 1 : options.size;
   plan.keys_max = options.keys_max == 0 ? kKeysPerFieldMax : options.keys_max;
@@ -221,16 +222,16 @@ uint64_t FieldPlan::bucket(double x) const {
                                boundaries.begin());
 }
 
-StatusOr<Key> FieldPlan::key_of(std::string_view text) const {
-  if (hashed) return static_cast<Key>(hash_text(text, seed));
+StatusOr<Key> FieldPlan::key_of(std::string_view value) const {
+  if (hashed && text) return static_cast<Key>(hash_text(value, seed));
   if (bucketised) {
     double number = 0;
-    if (!parse_number(text, number)) return invalid_argument("'{}' is no number", text);
+    if (!parse_number(value, number)) return invalid_argument("'{}' is no number", value);
     return static_cast<Key>(hash_number(bucket(number), seed));
   }
   uint64_t number = 0;
-  if (!parse_unsigned(text, number)) return invalid_argument("'{}' is no key", text);
-  return static_cast<Key>(number);
+  if (!parse_unsigned(value, number)) return invalid_argument("'{}' is no key", value);
+  return key_of(number);
 }
 
 void FieldPlans::finish_numbers(SampleBlock& block, uint32_t from) const {

@@ -45,6 +45,7 @@ struct FieldPlan {
   uint32_t keys_max = 0;  // per sample
   uint64_t seed = 0;
   bool hashed = false;  // of keys
+  bool text = false;    // keys are hashed as text, else as numbers
   bool bucketised = false;
   std::vector<NumberStep> steps;
   std::vector<double> boundaries;  // ascending
@@ -56,10 +57,9 @@ struct FieldPlan {
   }
   // Of bucketised fields: how many boundaries are not above the transformed x.
   uint64_t bucket(double x) const;
-  // Of the column's text: hashed, of a bucketised field by its bucket, else the number it is.
-  // InvalidArgument: no number where one is needed.
-  StatusOr<Key> key_of(std::string_view text) const;
-  // Of a format whose keys are numbers.
+  // Of a value's text. InvalidArgument: no number where one is needed.
+  StatusOr<Key> key_of(std::string_view value) const;
+  // Of a number that is a key, hashed or as it is.
   Key key_of(uint64_t number) const {
     return static_cast<Key>(hashed ? hash_number(number, seed) : number);
   }
