@@ -49,6 +49,17 @@ void LineParser::take_record(std::string_view line, uint64_t offset, uint64_t nu
   }
 }
 
+void LineParser::take_line(std::string_view line, uint64_t offset, uint64_t number,
+                           SampleBlock& out, ParseResult& result) {
+  if (offset == 0) {
+    if (base_->options.header) return;
+    if (line.substr(0, kByteOrderMark.size()) == kByteOrderMark)
+      line.remove_prefix(kByteOrderMark.size());
+  }
+  if (!line.empty() && line.back() == '\r') line.remove_suffix(1);
+  if (!line.empty()) take_record(line, offset, number, out, result);
+}
+
 void LineParser::parse_records(const Chunk& chunk, SampleBlock& out, ParseResult& result,
                                size_t bad_kept_max) {
   start(bad_kept_max);
@@ -56,16 +67,11 @@ void LineParser::parse_records(const Chunk& chunk, SampleBlock& out, ParseResult
   std::string_view rest = chunk.bytes;
   uint64_t offset = chunk.offset;
   uint64_t number = chunk.line;
-  bool header = offset == 0 && base_->options.header;
   while (!rest.empty()) {
     const size_t newline = rest.find('\n');
-    std::string_view line = rest.substr(0, newline);
+    const std::string_view line = rest.substr(0, newline);
     const size_t length = newline == rest.npos ? rest.size() : newline + 1;
-    if (offset == 0 && line.substr(0, kByteOrderMark.size()) == kByteOrderMark)
-      line.remove_prefix(kByteOrderMark.size());
-    if (!line.empty() && line.back() == '\r') line.remove_suffix(1);
-    if (!line.empty() && !header) take_record(line, offset, number, out, result);
-    header = false;
+    take_line(line, offset, number, out, result);
     rest.remove_prefix(length);
     offset += length;
     if (number != 0) ++number;

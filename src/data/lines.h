@@ -40,6 +40,9 @@ class LineParser : public Parser {
 
   // Before the first record of a chunk.
   void start(size_t bad_kept_max) { bad_kept_max_ = bad_kept_max; }
+  // The same of a line without its \n: leaves out headers and blank lines.
+  void take_line(std::string_view line, uint64_t offset, uint64_t number, SampleBlock& out,
+                 ParseResult& result);
   // One record with its place; for parsers that walk the records themselves.
   void take_record(std::string_view line, uint64_t offset, uint64_t number, SampleBlock& out,
                    ParseResult& result);

@@ -45,6 +45,16 @@ void SampleBlock::append(const SampleBlock& from, uint32_t sample) {
   end(from.id(sample), from.group(sample));
 }
 
+void SampleBlock::clear() {
+  keys_.cut(0);
+  steps_.cut(0);
+  numbers_.cut(0);
+  ends_.cut(0);
+  ids_.cut(0);
+  id_ends_.cut(0);
+  groups_.cut(0);
+}
+
 void SampleBlock::compact() {
   keys_.trim();
   steps_.trim();

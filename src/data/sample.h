@@ -112,7 +112,11 @@ class SampleBlock {
     keys_.take(n);
     steps_.take(n);
   }
-  void end() { end({}, 0); }
+  void end() {
+    if (schema_->has_id || schema_->has_group) return end({}, 0);
+    numbers_.take(stride_);
+    ends_.push({static_cast<uint32_t>(keys_.size()), static_cast<uint32_t>(steps_.size())});
+  }
   void end(std::string_view id, uint64_t group);
   void cancel();
 
@@ -122,6 +126,8 @@ class SampleBlock {
   std::span<float> numbers_from(uint32_t sample) {
     return {numbers_.data() + size_t{sample} * stride_, (size_t{samples()} - sample) * stride_};
   }
+  // Forgets all samples and keeps the memory for others.
+  void clear();
   // Gives back memory that is not used.
   void compact();
   size_t bytes() const;  // of memory, unused room included

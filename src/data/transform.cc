@@ -4,8 +4,8 @@
 #include <charconv>
 #include <map>
 
-#define XXH_INLINE_ALL
-#include <xxhash.h>
+#include "data/hash.h"
+#include "data/kernels.h"
 
 namespace starling {
 namespace {
@@ -185,15 +185,19 @@ Status add_cross(const FieldPlan& plan, FieldPlans& plans) {
   return absl::OkStatus();
 }
 
+// Fills in FieldPlans::logged where it can stand for all transforms.
+void find_logged(FieldPlans& plans) {
+  std::vector<uint8_t> logged(plans.schema->numbers());
+  for (const FieldPlan& plan : plans.fields) {
+    if (!plan.has_numbers()) continue;
+    const bool is_log = plan.steps.size() == 1 && plan.steps[0].kind == NumberStep::Kind::kLog;
+    if (plan.bucketised || (!plan.steps.empty() && !is_log)) return;
+    if (is_log) std::fill_n(logged.begin() + plan.slot, plan.size, uint8_t{1});
+  }
+  plans.logged = std::move(logged);
+}
+
 }  // namespace
-
-uint64_t hash_text(std::string_view text, uint64_t seed) {
-  return XXH3_64bits_withSeed(text.data(), text.size(), seed);
-}
-
-uint64_t hash_number(uint64_t number, uint64_t seed) {
-  return XXH3_64bits_withSeed(&number, sizeof(number), seed);
-}
 
 uint64_t seed_of(const FieldOptions& field) {
   return field.salt != 0 ? field.salt : hash_text(field.name, 0);
@@ -203,7 +207,7 @@ double transformed(std::span<const NumberStep> steps, double x) {
   for (const NumberStep& step : steps) {
     switch (step.kind) {
       case NumberStep::Kind::kLog:
-        x = std::copysign(std::log1p(std::fabs(x)), x);
+        x = log_of(x);
         break;
       case NumberStep::Kind::kClip:
         x = x < step.a ? step.a : x > step.b ? step.b : x;
@@ -235,8 +239,10 @@ StatusOr<Key> FieldPlan::key_of(std::string_view value) const {
 }
 
 void FieldPlans::finish_numbers(SampleBlock& block, uint32_t from) const {
-  const size_t stride = schema->numbers();
   const std::span<float> numbers = block.numbers_from(from);
+  if (numbers.empty()) return;
+  if (!logged.empty()) return log_columns(numbers, logged);
+  const size_t stride = schema->numbers();
   for (const FieldPlan& plan : fields) {
     if (!plan.has_numbers()) continue;
     for (size_t column = plan.slot; column < plan.slot + plan.size; ++column) {
@@ -270,6 +276,7 @@ StatusOr<FieldPlans> plan_fields(const std::vector<FieldOptions>& fields, bool t
   }
   plans.schema = std::make_shared<const SampleSchema>(std::move(schema));
   place_numbers(plans);
+  find_logged(plans);
   for (const FieldPlan& plan : plans.fields) {
     if (plan.options.cross.empty()) continue;
     if (const Status status = add_cross(plan, plans); !status.ok())
@@ -279,8 +286,7 @@ StatusOr<FieldPlans> plan_fields(const std::vector<FieldOptions>& fields, bool t
 }
 
 bool parse_number(std::string_view text, double& out) {
-  if (!text.empty() && text.front() == '+') text.remove_prefix(1);
-  if (text.empty() || text.front() == '+') return false;
+  if (text.size() > 1 && text[0] == '+' && text[1] != '-') text.remove_prefix(1);
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), out);
   return error == std::errc() && end == text.data() + text.size() && std::isfinite(out);
 }

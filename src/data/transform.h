@@ -15,6 +15,7 @@
 
 #include "base/ids.h"
 #include "base/status.h"
+#include "data/hash.h"
 #include "data/options.h"
 #include "data/sample.h"
 
@@ -23,9 +24,6 @@ namespace starling {
 // Stands for a missing number until finish_numbers() makes it 0; no text parses to it.
 inline constexpr float kMissing = std::numeric_limits<float>::quiet_NaN();
 
-// Frozen: keys are stored in tables (transform_test.cc).
-uint64_t hash_text(std::string_view text, uint64_t seed);
-uint64_t hash_number(uint64_t number, uint64_t seed);
 // A field's seed: its salt, or the hash of its name.
 uint64_t seed_of(const FieldOptions& field);
 
@@ -78,6 +76,9 @@ struct FieldPlans {
     uint32_t keys_max;
   };
   std::vector<Cross> crosses;
+  // One byte per number of a sample, 1 where `log` is all its transform, 0 where it has none.
+  // Empty: some number has another transform.
+  std::vector<uint8_t> logged;
 
   // Transforms the raw numbers of samples [from, samples()) and turns missing ones to 0.
   void finish_numbers(SampleBlock& block, uint32_t from) const;
