@@ -1,7 +1,10 @@
 // ps_bench: one shard behind every transport, against the same table alone on one core.
 //
-//   ps_bench [--quick] [--rows N]   measures and prints one JSON object a line
-//   ps_bench --serve PROTOCOL       serves until standard input ends; prints its addresses
+//   ps_bench [--quick] [--rows N] [--apart] [--protocol P]... [--work pull|push|batch|small]...
+//                               measures and prints one JSON object a line
+//   ps_bench --serve PROTOCOL   serves until standard input ends; prints its addresses
+// --apart: the table alone first, then without it each protocol, so that one table is in memory at
+// a time. --protocol and --work: these alone.
 #include <unistd.h>
 
 #include <algorithm>
@@ -25,6 +28,10 @@ struct Plan {
   uint64_t rows = 2'000'000;
   int rounds = 9;
   Duration burst = milliseconds(400);
+  bool apart = false;
+  std::vector<Protocol> protocols;  // none: all
+  std::set<std::string> works;      // none: all
+  bool wants(const char* work) const { return works.empty() || works.contains(work); }
 };
 
 struct Batch {
@@ -90,14 +97,14 @@ class Alone {
     out_.resize(kBatch * kDim);
   }
 
-  void measure(const std::vector<Batch>& batches, Duration burst, Rates& rates) {
-    run(batches, burst, rates, "pull",
+  void measure(const Plan& plan, const std::vector<Batch>& batches, Rates& rates) {
+    run(plan, batches, rates, "pull",
         [&](const Batch& batch) { return table_->gather(batch.span(), nullptr, out_); });
-    run(batches, burst, rates, "push", [&](const Batch& batch) {
+    run(plan, batches, rates, "push", [&](const Batch& batch) {
       return table_->push({.keys = batch.span(), .gradients = batch.grads.values<float>()})
           .status();
     });
-    run(batches, burst, rates, "batch", [&](const Batch& batch) -> Status {
+    run(plan, batches, rates, "batch", [&](const Batch& batch) -> Status {
       RowHints hints;
       STARLING_RETURN_IF_ERROR(table_->locate(batch.span(), hints));
       STARLING_RETURN_IF_ERROR(table_->gather(batch.span(), &hints, out_));
@@ -112,12 +119,13 @@ class Alone {
 
  private:
   template <typename Work>
-  void run(const std::vector<Batch>& batches, Duration burst, Rates& rates, const char* what,
+  void run(const Plan& plan, const std::vector<Batch>& batches, Rates& rates, const char* what,
            Work work) {
+    if (!plan.wants(what)) return;
     const RealClock clock;
     const TimePoint start = clock.now();
     size_t done = 0;
-    for (; clock.now() - start < burst; ++done) {
+    for (; clock.now() - start < plan.burst / 2; ++done) {
       STARLING_CHECK(work(batches[done % batches.size()]).ok(), "the table refused a batch");
     }
     rates.add(fmt::format("{} alone", what),
@@ -147,29 +155,30 @@ class Through {
     return absl::OkStatus();
   }
 
-  Status measure(const std::vector<Batch>& batches, Duration burst, Rates& rates) {
-    STARLING_RETURN_IF_ERROR(run(batches, burst, rates, "pull", [this](const Batch& batch) {
+  Status measure(const Plan& plan, const std::vector<Batch>& batches, Rates& rates) {
+    STARLING_RETURN_IF_ERROR(run(plan, batches, rates, "pull", [this](const Batch& batch) {
       served_->ps().pull({{.table = "t", .keys = batch.keys}}, soon(),
                          [this](const auto& pulled) { end(pulled.status()); });
     }));
-    STARLING_RETURN_IF_ERROR(run(batches, burst, rates, "push", [this](const Batch& batch) {
+    STARLING_RETURN_IF_ERROR(run(plan, batches, rates, "push", [this](const Batch& batch) {
       served_->ps().push_grad({{.table = "t", .keys = batch.keys, .grads = batch.grads}}, {},
                               soon(), [this](const Status& status) { end(status); });
     }));
     STARLING_RETURN_IF_ERROR(
-        run(batches, burst, rates, "batch", [this](const Batch& batch) { train(batch); }));
-    return measure_small(batches, burst, rates);
+        run(plan, batches, rates, "batch", [this](const Batch& batch) { train(batch); }));
+    return plan.wants("small") ? measure_small(batches, plan.burst, rates) : absl::OkStatus();
   }
 
  private:
   static Deadline soon() { return Deadline::in(RealClock(), seconds(60)); }
 
   template <typename Work>
-  Status run(const std::vector<Batch>& batches, Duration burst, Rates& rates, const char* what,
+  Status run(const Plan& plan, const std::vector<Batch>& batches, Rates& rates, const char* what,
              Work work) {
+    if (!plan.wants(what)) return absl::OkStatus();
     const RealClock clock;
     const TimePoint start = clock.now();
-    const TimePoint until = start + burst;
+    const TimePoint until = start + plan.burst;
     done_ = 0;
     open_ = 0;
     next_ = [&, work] {
@@ -279,33 +288,59 @@ class Through {
   uint64_t numbers_ = 0;
 };
 
+StatusOr<std::unique_ptr<Through>> start(const Plan& plan, Protocol protocol) {
+  STARLING_ASSIGN_OR_RETURN(std::unique_ptr<Served> served, Served::start(protocol));
+  auto through = std::make_unique<Through>(std::string(protocol_name(protocol)), std::move(served));
+  STARLING_RETURN_IF_ERROR(through->fill(plan.rows));
+  return through;
+}
+
+// Rounds in which the table alone and every protocol take turns.
+Status measure_beside(const Plan& plan, const std::vector<Batch>& batches, Rates& rates) {
+  Alone alone(plan.rows);
+  std::vector<std::unique_ptr<Through>> through;
+  for (const Protocol protocol : plan.protocols) {
+    STARLING_ASSIGN_OR_RETURN(through.emplace_back(), start(plan, protocol));
+  }
+  for (int round = 0; round < plan.rounds; ++round) {
+    alone.measure(plan, batches, rates);
+    for (const auto& one : through) {
+      STARLING_RETURN_IF_ERROR(one->measure(plan, batches, rates));
+    }
+  }
+  return absl::OkStatus();
+}
+
+Status measure_apart(const Plan& plan, const std::vector<Batch>& batches, Rates& rates) {
+  {
+    Alone alone(plan.rows);
+    for (int round = 0; round < plan.rounds; ++round) alone.measure(plan, batches, rates);
+  }
+  for (const Protocol protocol : plan.protocols) {
+    STARLING_ASSIGN_OR_RETURN(const std::unique_ptr<Through> through, start(plan, protocol));
+    for (int round = 0; round < plan.rounds; ++round) {
+      STARLING_RETURN_IF_ERROR(through->measure(plan, batches, rates));
+    }
+  }
+  return absl::OkStatus();
+}
+
 Status measure(const Plan& plan) {
   std::vector<Batch> batches;
   for (size_t i = 0; i < kBatches; ++i) batches.push_back(make_batch(plan.rows, i));
-  Alone alone(plan.rows);
-  std::vector<std::unique_ptr<Through>> through;
-  const std::vector<Protocol> protocols = {Protocol::kInproc, Protocol::kGrpc, Protocol::kFast};
-  for (const Protocol protocol : protocols) {
-    STARLING_ASSIGN_OR_RETURN(std::unique_ptr<Served> served, Served::start(protocol));
-    through.push_back(
-        std::make_unique<Through>(std::string(protocol_name(protocol)), std::move(served)));
-    STARLING_RETURN_IF_ERROR(through.back()->fill(plan.rows));
-  }
   Rates rates;
-  for (int round = 0; round < plan.rounds; ++round) {
-    alone.measure(batches, plan.burst / 2, rates);
-    for (const auto& one : through) {
-      STARLING_RETURN_IF_ERROR(one->measure(batches, plan.burst, rates));
-    }
-  }
-  for (const Protocol protocol : protocols) {
+  STARLING_RETURN_IF_ERROR(plan.apart ? measure_apart(plan, batches, rates)
+                                      : measure_beside(plan, batches, rates));
+  for (const Protocol protocol : plan.protocols) {
     const std::string name(protocol_name(protocol));
     for (const char* what : {"pull", "push", "batch"}) {
+      if (!plan.wants(what)) continue;
       fmt::print(R"({{"work":"{}","protocol":"{}","rows":{},"ours":{:.0f},"alone":{:.0f}}})"
                  "\n",
                  what, name, plan.rows, rates.median(fmt::format("{} {}", what, name)),
                  rates.median(fmt::format("{} alone", what)));
     }
+    if (!plan.wants("small")) continue;
     fmt::print(R"({{"work":"small","protocol":"{}","rows":{},"ours":{:.3f},"alone":{:.3f}}})"
                "\n",
                name, plan.rows, rates.median("small " + name), rates.median("nothing " + name));
@@ -323,23 +358,41 @@ Status serve(const std::string& name) {
   return absl::OkStatus();
 }
 
-int run(const std::vector<std::string>& arguments) {
+StatusOr<Plan> plan_of(const std::vector<std::string>& arguments) {
   Plan plan;
-  Status status;
-  for (size_t i = 0; i < arguments.size() && status.ok(); ++i) {
-    if (arguments[i] == "--quick") {
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const std::string& name = arguments[i];
+    if (name == "--quick") {
       plan.rounds = 3;
       plan.burst = milliseconds(250);
-    } else if (arguments[i] == "--rows" && i + 1 < arguments.size()) {
+    } else if (name == "--apart") {
+      plan.apart = true;
+    } else if (i + 1 == arguments.size()) {
+      return invalid_argument("unknown argument '{}', or one without its value", name);
+    } else if (name == "--rows") {
       plan.rows = std::max<uint64_t>(2 * kBatch, std::stoull(arguments[++i]));
-    } else if (arguments[i] == "--serve" && i + 1 < arguments.size()) {
-      status = serve(arguments[i + 1]);
-      if (status.ok()) return 0;
+    } else if (name == "--protocol") {
+      STARLING_ASSIGN_OR_RETURN(plan.protocols.emplace_back(), parse_protocol(arguments[++i]));
+    } else if (name == "--work") {
+      plan.works.insert(arguments[++i]);
     } else {
-      status = invalid_argument("unknown argument '{}'", arguments[i]);
+      return invalid_argument("unknown argument '{}'", name);
     }
   }
-  if (status.ok()) status = measure(plan);
+  if (plan.protocols.empty()) {
+    plan.protocols = {Protocol::kInproc, Protocol::kGrpc, Protocol::kFast};
+  }
+  return plan;
+}
+
+int run(const std::vector<std::string>& arguments) {
+  Status status;
+  if (arguments.size() == 2 && arguments[0] == "--serve") {
+    status = serve(arguments[1]);
+  } else {
+    const StatusOr<Plan> plan = plan_of(arguments);
+    status = plan.ok() ? measure(*plan) : plan.status();
+  }
   if (status.ok()) return 0;
   std::cerr << "ps_bench: " << message_of(status) << "\n";
   return 1;
