@@ -22,7 +22,6 @@ struct FieldWork {
   FieldPooling pooling = FieldPooling::kSum;
   size_t begin = 0;       // of its keys in the arrays of the batch
   size_t keys = 0;        // so many
-  size_t filled = 0;      // while gathering
   bool single = false;    // no sample has two
   bool one_each = false;  // every sample has exactly one
   bool pooled = false;
@@ -89,6 +88,7 @@ class BatchAssembler::Work {
   std::vector<TableWork> used_;    // tables in the order of their first field
   Tail<Key> keys_;                 // of the batch, by field, then by sample
   Tail<uint32_t> sample_of_;       // (keys): of each
+  std::vector<uint32_t> filled_;   // (fields): while gathering, behind the last key
   Slab slab_;
   Tensor all_samples_;   // 0, 1, 2 ..: what fields with one key per sample have in common
   BucketOwners owners_;  // of the call
@@ -123,18 +123,20 @@ Status BatchAssembler::Work::bind_fields() {
 // blocks; the second one finds them near.
 void BatchAssembler::Work::gather(std::span<const SampleRef> samples) {
   constexpr size_t kLineBytes = 64;
-  for (FieldWork& field : fields_) field.keys = 0;
+  filled_.assign(fields_.size(), 0);
+  uint32_t* const filled = filled_.data();
   for (const SampleRef& ref : samples) {
     const std::span<const Key> keys = ref.block->sample_keys(ref.sample);
     const auto* bytes = reinterpret_cast<const char*>(keys.data());
     for (size_t at = 0; at < keys.size_bytes(); at += kLineBytes) __builtin_prefetch(bytes + at);
-    ref.block->for_each_key(ref.sample, [&](uint32_t field, Key) { ++fields_[field].keys; });
+    ref.block->for_each_key(ref.sample, [&](uint32_t field, Key) { ++filled[field]; });
   }
-  size_t total = 0;
-  for (FieldWork& field : fields_) {
-    field.begin = total;
-    field.filled = total;
-    total += field.keys;
+  uint32_t total = 0;
+  for (size_t i = 0; i < fields_.size(); ++i) {
+    fields_[i].begin = total;
+    fields_[i].keys = filled[i];
+    total += filled[i];
+    filled[i] = static_cast<uint32_t>(fields_[i].begin);
   }
   keys_.cut(0);
   sample_of_.cut(0);
@@ -143,7 +145,7 @@ void BatchAssembler::Work::gather(std::span<const SampleRef> samples) {
   for (uint32_t sample = 0; sample < samples.size(); ++sample) {
     const SampleRef& ref = samples[sample];
     ref.block->for_each_key(ref.sample, [&](uint32_t field, Key key) {
-      const size_t at = fields_[field].filled++;
+      const uint32_t at = filled[field]++;
       keys[at] = key;
       sample_of[at] = sample;
     });
