@@ -1,7 +1,7 @@
 #!/bin/sh
 # Installs the Debian packages of the given groups of tools/packages.txt that are missing, and only those.
 #
-# usage: tools/setup.sh GROUP...        (groups: build lint hdfs)
+# usage: tools/setup.sh GROUP...        (groups: build lint hdfs bench)
 # Says what it installs; silent when nothing is missing. On another system it prints the list and fails.
 set -eu
 
