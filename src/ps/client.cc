@@ -104,11 +104,45 @@ class PsClient::Core : public std::enable_shared_from_this<Core> {
     }
   }
   void joined(const v1::RegisterReply& reply) {
+    if (options_.generation != reply.generation()) is_frozen_ = false;
     options_.node = reply.id();
     options_.generation = reply.generation();
     if (reply.has_map()) set_map(reply.map());
   }
   Status use_schema(const v1::CreateOption& option) { return schema_.add(option); }
+
+  // Until freeze() the map may take the elements to other shards than they were pushed to.
+  void keep_early(const std::vector<DenseValues>& values) {
+    if (is_frozen_) return;
+    const Routes now = routes();
+    for (const DenseValues& one : values) {
+      early_.insert_or_assign({one.variable, one.begin},
+                              Early{one, now == nullptr ? 0 : now->version()});
+    }
+  }
+  void keep_created(const v1::CreateOption& option, uint64_t version) {
+    const std::string name = option.SerializeAsString();
+    if (!is_frozen_) created_.insert_or_assign(name, std::pair(option, version));
+  }
+  std::vector<v1::CreateOption> created_before(uint64_t version) {
+    std::vector<v1::CreateOption> out;
+    for (const auto& [name, created] : created_) {
+      if (created.second < version) out.push_back(created.first);
+    }
+    return out;
+  }
+  std::vector<DenseValues> early_before(uint64_t version) {
+    std::vector<DenseValues> out;
+    for (const auto& [name, early] : early_) {
+      if (early.version < version) out.push_back(early.values);
+    }
+    return out;
+  }
+  void forget_early() {
+    is_frozen_ = true;
+    created_.clear();
+    early_.clear();
+  }
   const ClientSchema& schema() const { return schema_; }
 
   // Waits for a map first, where there is none.
@@ -161,6 +195,10 @@ class PsClient::Core : public std::enable_shared_from_this<Core> {
     std::map<std::pair<uint32_t, uint32_t>, uint64_t> used;  // (node, lane) -> number sent there
     size_t open = 0;                                         // pieces without an answer
     bool is_over = false;
+  };
+  struct Early {  // pushed before freeze()
+    DenseValues values;
+    uint64_t version = 0;  // of the map by which it was cut
   };
   struct Flight {  // one piece on its way
     std::shared_ptr<OpenCall> call;
@@ -286,8 +324,11 @@ class PsClient::Core : public std::enable_shared_from_this<Core> {
     }
     Message message = flight->request;
     fill_header(*flight, message.meta.mutable_header());
+    // A restore takes as long as it takes to read; asked again it would be read again.
+    const bool is_long = flight->call->operation->method() == Method::kPsRestore;
     const Deadline deadline =
-        std::min(flight->call->deadline, Deadline::in(lane_->clock(), options_.attempt));
+        is_long ? flight->call->deadline
+                : std::min(flight->call->deadline, Deadline::in(lane_->clock(), options_.attempt));
     flight->is_out = true;
     flight->call_id =
         client_->call({.address = *address, .lane = static_cast<LaneId>(flight->lane)},
@@ -413,6 +454,10 @@ class PsClient::Core : public std::enable_shared_from_this<Core> {
   std::set<uint64_t> numbers_;  // open
   uint64_t request_ids_ = 0;
   bool is_refreshing_ = false;
+  bool is_frozen_ = false;
+  // What freeze() does again when the map has changed: each with the version of its map.
+  std::map<std::string, std::pair<v1::CreateOption, uint64_t>> created_;
+  std::map<std::pair<std::string, uint64_t>, Early> early_;  // by variable and first element
 
   mutable Mutex mutex_;
   Routes routes_ ABSL_GUARDED_BY(mutex_);
@@ -538,6 +583,7 @@ void PsClient::push_grad(std::vector<KeyGrad> keys, std::vector<DenseValues> den
 
 void PsClient::push(std::vector<KeyValues> keys, std::vector<DenseValues> dense, Deadline deadline,
                     DoneStatus done) {
+  core_->run([dense](Core& core) { core.keep_early(dense); });
   STARLING_PS_START(make_push(core.schema(), std::move(keys), std::move(dense), done),
                     keys = std::move(keys), dense = std::move(dense));
 }
@@ -590,15 +636,42 @@ Status PsClient::push_batch(std::vector<ShardMessage> messages, Deadline deadlin
 Status PsClient::create(const v1::CreateOption& option, Deadline deadline) {
   Message message;
   *message.meta.mutable_create() = option;
+  STARLING_ASSIGN_OR_RETURN(const Routes map, wait_for_map(deadline));
   STARLING_RETURN_IF_ERROR(call_all(Method::kPsCreate, message, deadline).status());
+  core_->run(
+      [option, version = map->version()](Core& core) { core.keep_created(option, version); });
   return use_schema(option);
 }
 
-StatusOr<uint64_t> PsClient::freeze(const v1::FreezeOption& option, Deadline deadline) {
+// By one map: shards that came with it get the tables, and the elements that it moved their values.
+StatusOr<std::vector<Message>> PsClient::freeze_by(uint64_t version, const v1::FreezeOption& option,
+                                                   Deadline deadline) {
+  using Kept = std::pair<std::vector<v1::CreateOption>, std::vector<DenseValues>>;
+  Kept kept = wait_for<Kept>(lane(), [&](auto done) {
+    core_->run([version, done = std::move(done)](Core& core) mutable {
+      done({core.created_before(version), core.early_before(version)});
+    });
+  });
+  for (const v1::CreateOption& one : kept.first) {
+    STARLING_RETURN_IF_ERROR(create(one, deadline));
+  }
+  if (!kept.second.empty()) {
+    STARLING_RETURN_IF_ERROR(push({}, std::move(kept.second), deadline));
+  }
   Message message;
   *message.meta.mutable_freeze() = option;
-  STARLING_ASSIGN_OR_RETURN(const std::vector<Message> replies,
-                            call_all(Method::kPsFreeze, message, deadline));
+  return call_all(Method::kPsFreeze, message, deadline);
+}
+
+StatusOr<uint64_t> PsClient::freeze(const v1::FreezeOption& option, Deadline deadline) {
+  STARLING_ASSIGN_OR_RETURN(Routes map, wait_for_map(deadline));
+  STARLING_ASSIGN_OR_RETURN(std::vector<Message> replies,
+                            freeze_by(map->version(), option, deadline));
+  while (routes()->version() != map->version()) {
+    map = routes();
+    STARLING_ASSIGN_OR_RETURN(replies, freeze_by(map->version(), option, deadline));
+  }
+  core_->run([](Core& core) { core.forget_early(); });
   const uint64_t hash = replies.front().meta.freeze_reply().schema_hash();
   for (const Message& reply : replies) {
     if (reply.meta.freeze_reply().schema_hash() == hash) continue;
@@ -606,6 +679,24 @@ StatusOr<uint64_t> PsClient::freeze(const v1::FreezeOption& option, Deadline dea
                           reply.meta.freeze_reply().schema_hash());
   }
   return hash;
+}
+
+StatusOr<v1::RestoreReply> PsClient::restore(const v1::RestoreOption& option, Deadline deadline) {
+  Message message;
+  *message.meta.mutable_restore() = option;
+  STARLING_ASSIGN_OR_RETURN(const std::vector<Message> replies,
+                            call_all(Method::kPsRestore, message, deadline));
+  v1::RestoreReply out = replies.front().meta.restore_reply();
+  for (size_t i = 1; i < replies.size(); ++i) {
+    const v1::RestoreReply& one = replies[i].meta.restore_reply();
+    if (one.cut_id() != out.cut_id()) {
+      return aborted("one shard has read cut {}, another cut {}; name the cut", out.cut_id(),
+                     one.cut_id());
+    }
+    out.set_rows(out.rows() + one.rows());
+    out.set_bytes(out.bytes() + one.bytes());
+  }
+  return out;
 }
 
 StatusOr<std::vector<v1::StatReply>> PsClient::stat(const v1::StatOption& option,

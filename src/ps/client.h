@@ -144,8 +144,13 @@ class PsClient {
 
   // Of the whole job: every shard of every ps. Each blocks.
   Status create(const v1::CreateOption& option, Deadline deadline);
-  // The schema's hash, the same on all shards.
+  // The schema's hash, the same on all shards, which all know the same map. Where that has changed
+  // since, what this client has created and pushed into variables is created and pushed again.
   StatusOr<uint64_t> freeze(const v1::FreezeOption& option, Deadline deadline);
+  // Reads a cut into every shard; rows and bytes of the reply are those of all. Before freeze(), as
+  // restore_job() does it. FailedPrecondition: what does not fit, all of it named. DataLoss: a
+  // damaged file, named.
+  StatusOr<v1::RestoreReply> restore(const v1::RestoreOption& option, Deadline deadline);
   StatusOr<std::vector<v1::StatReply>> stat(const v1::StatOption& option, Deadline deadline);
   StatusOr<std::vector<v1::PsHeartbeatReply>> heartbeat(Deadline deadline);
   StatusOr<std::vector<v1::TableCount>> shrink(const v1::ShrinkOption& option, Deadline deadline);
@@ -162,8 +167,32 @@ class PsClient {
 
  private:
   class Core;
+  StatusOr<std::vector<Message>> freeze_by(uint64_t version, const v1::FreezeOption& option,
+                                           Deadline deadline);
   std::shared_ptr<Core> core_;
 };
+
+// How a job goes back to a cut.
+struct RestoreJob {
+  v1::CreateOption schema;  // what is made first: that of the cut
+  v1::RestoreOption restore;
+  v1::FreezeOption freeze;
+  uint64_t start_clock = 0;  // of the cut
+  bool trains = true;        // false: the job is left frozen
+};
+struct RestoredJob {
+  uint64_t generation = 0;
+  uint64_t schema_hash = 0;
+  v1::RestoreReply read;
+};
+
+// Starts a new generation of the job and brings it from the cut to training: every ps registers
+// again, all shards read, freeze, and train. Blocks. `scheduler` and `ps` are of one registered
+// process, which is registered again. Whatever fails, the same call again starts over.
+//
+// Unavailable, DeadlineExceeded: a ps is missing or died, named. Others as PsClient::restore.
+StatusOr<RestoredJob> restore_job(SchedulerClient& scheduler, PsClient& ps, const RestoreJob& job,
+                                  Deadline deadline);
 
 // Cuts a gradient of elements [values.begin, ...) of a variable into the parts of each shard and
 // adds them to the shards' pushes (`messages`, one per shard of `routes`). InvalidArgument: not

@@ -18,7 +18,22 @@ std::optional<uint32_t> RankClocks::staleness(uint64_t clock) const {
   return it == staleness_.begin() ? it->second : std::prev(it)->second;
 }
 
+void RankClocks::erase(std::map<Rank, State>::iterator it) {
+  left_[it->first] = std::max(it->second.clock, it->second.leaves.value_or(0));
+  if (left_.size() > kLeftMax) left_.erase(left_.begin());
+  ranks_.erase(it);
+}
+
+void RankClocks::clear() {
+  ranks_.clear();
+  left_.clear();
+}
+
 void RankClocks::join(Rank rank, uint64_t clock) {
+  if (auto left = left_.find(rank); left != left_.end()) {
+    if (clock < left->second) return;
+    left_.erase(left);
+  }
   State& state = ranks_[rank];
   state.clock = std::max(state.clock, clock);
   state.joined = clock;
@@ -30,7 +45,7 @@ void RankClocks::leave(Rank rank, uint64_t clock) {
   auto it = ranks_.find(rank);
   if (it == ranks_.end()) return;
   it->second.leaves = clock;
-  if (it->second.clock >= clock) ranks_.erase(it);
+  if (it->second.clock >= clock) erase(it);
 }
 
 std::vector<Rank> RankClocks::members(uint64_t clock) const {
@@ -50,6 +65,10 @@ bool RankClocks::is_member(Rank rank, uint64_t clock) const {
 
 Status RankClocks::tick(Rank rank, uint64_t clock) {
   if (STARLING_PS_MUTANT(kSkippedTick) && clock % 4 == 3) return absl::OkStatus();
+  if (auto left = left_.find(rank); left != left_.end()) {
+    if (clock < left->second) return absl::OkStatus();
+    left_.erase(left);
+  }
   auto [it, is_new] = ranks_.try_emplace(rank, State{.clock = clock, .joined = clock});
   State& state = it->second;
   if (clock < state.clock) return absl::OkStatus();
@@ -62,7 +81,7 @@ Status RankClocks::tick(Rank rank, uint64_t clock) {
     state.ahead.erase(state.ahead.begin());
     ++state.clock;
   }
-  if (state.leaves && state.clock >= *state.leaves) ranks_.erase(it);
+  if (state.leaves && state.clock >= *state.leaves) erase(it);
   return absl::OkStatus();
 }
 
@@ -83,6 +102,11 @@ bool RankClocks::ready(uint64_t clock) const {
   const uint64_t needed = clock - *bound;
   return std::all_of(ranks_.begin(), ranks_.end(),
                      [&](const auto& entry) { return reached(entry.second, needed); });
+}
+
+bool RankClocks::is_past(uint64_t clock) const {
+  return std::any_of(ranks_.begin(), ranks_.end(),
+                     [clock](const auto& entry) { return entry.second.clock > clock; });
 }
 
 uint64_t RankClocks::behind(uint64_t clock) const {

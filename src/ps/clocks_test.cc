@@ -51,6 +51,20 @@ TEST(RankClocks, AStalenessHoldsFromItsClockOn) {
   EXPECT_EQ(clocks.staleness(0), 1u) << "the oldest are forgotten";
 }
 
+TEST(RankClocks, AnAnnouncedStalenessCanBeWithdrawn) {
+  RankClocks clocks;
+  clocks.join(kA, 0);
+  clocks.set_staleness(0);
+  clocks.set_staleness(4, 8);
+  EXPECT_FALSE(clocks.is_past(8));
+  clocks.withdraw_staleness(8);
+  clocks.set_staleness(4, 24);
+  EXPECT_TRUE(clocks.synchronous(23));
+  EXPECT_EQ(clocks.staleness(24), 4u);
+  clocks.join(kB, 9);
+  EXPECT_TRUE(clocks.is_past(8));
+}
+
 TEST(RankClocks, WhoLeavesHoldsNobodyFromItsClockOn) {
   RankClocks clocks;
   clocks.set_staleness(0);
@@ -63,6 +77,30 @@ TEST(RankClocks, WhoLeavesHoldsNobodyFromItsClockOn) {
   EXPECT_TRUE(clocks.ready(1));
   EXPECT_THAT(clocks.members(1), testing::ElementsAre(kA));
   EXPECT_FALSE(clocks.active(kB));
+}
+
+// A push that was doubled on its way used to bring the rank back, and everybody waited for it.
+TEST(RankClocks, NothingThatIsLateBringsBackWhoHasLeft) {
+  RankClocks clocks;
+  clocks.set_staleness(0);
+  clocks.join(kA, 0);
+  clocks.join(kB, 0);
+  clocks.leave(kB, 2);
+  for (const uint64_t clock : {0, 1}) {
+    ASSERT_TRUE(clocks.tick(kA, clock).ok());
+    ASSERT_TRUE(clocks.tick(kB, clock).ok());
+  }
+  EXPECT_EQ(clocks.left().at(kB), 2u);
+  for (const uint64_t clock : {1, 0}) ASSERT_TRUE(clocks.tick(kB, clock).ok());
+  // The whole state, told again, names its join and its leave.
+  clocks.join(kB, 0);
+  clocks.leave(kB, 2);
+  EXPECT_FALSE(clocks.active(kB));
+  EXPECT_TRUE(clocks.ready(2));
+  // The number is given to another.
+  clocks.join(kB, 7);
+  EXPECT_TRUE(clocks.active(kB));
+  EXPECT_TRUE(clocks.left().empty());
 }
 
 TEST(RankClocks, AJoinerTakesPartFromItsClockOn) {

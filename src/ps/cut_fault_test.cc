@@ -1,5 +1,4 @@
 // Whatever breaks while a cut is saved: older cuts stay, and what is called saved can be read.
-#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -7,7 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cstdlib>
+#include <array>
 #include <filesystem>
 
 #include "ps/cut_testing.h"
@@ -22,23 +21,6 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
 constexpr const char* kDirectory = "mem://cuts/job";
-constexpr const char* kChildDirectory = "STARLING_TEST_CUT_DIRECTORY";
-
-v1::CreateOption small_job() {
-  v1::CreateOption job;
-  *job.add_tables() = cut_table("plain", rule_of("adam"));
-  *job.add_tables() = cut_table("counted", rule_of("adagrad"));
-  *job.mutable_tables(1)->mutable_admission() = rule_of("count", {{"count", 2}});
-  v1::DenseOptions* variable = job.add_variables();
-  variable->set_name("w");
-  variable->add_shape(50);
-  *variable->mutable_optimizer() = rule_of("adam");
-  return job;
-}
-
-std::unique_ptr<FileSystems> make_files(const Clock& clock, uint64_t incarnation = 7) {
-  return FileSystems::standard({.incarnation = Incarnation{incarnation}}, clock);
-}
 
 // The job as it is in a cut.
 JobImage image_of(FileSystem& fs, const std::string& directory, uint64_t cut_id) {
@@ -191,48 +173,13 @@ TEST(CutFault, AFailedRestoreChangesNothing) {
   EXPECT_EQ(job.image().tables, before.tables);
 }
 
-// Saves a cut after every push, each number the round of its push, until it is killed.
-void save_for_ever(const std::string& directory) {
-  const RealClock clock;
-  const std::unique_ptr<FileSystems> fs = make_files(clock, static_cast<uint64_t>(::getpid()));
-  CutBench job(*fs, 2, small_job());
-  uint64_t round = 0;
-  if (const StatusOr<Cut> newest = find_cut(*fs, directory, 0); newest.ok()) {
-    round = newest->manifest.cut_id();
-    if (!job.restore(directory, round).ok()) std::_Exit(3);
-  }
-  while (true) {
-    const uint64_t base = round % 4 == 0 ? 0 : round;
-    job.push(++round, 60);
-    const v1::SaveOption option = job.save_option(directory, round, base);
-    // The number may have been begun by the life before this one.
-    (void)fs->remove(option.path(), Recursive::kYes);
-    if (!job.save(option).ok()) std::_Exit(4);
-    if (!remove_old_cuts(*fs, directory, 3, round).ok()) std::_Exit(5);
-  }
-}
-
-TEST(CutFault, DISABLED_SavesForEver) { save_for_ever(std::getenv(kChildDirectory)); }
-
-pid_t start_child(const std::string& directory) {
-  const std::string setting = std::string(kChildDirectory) + "=" + directory;
-  std::vector<char*> environment;
-  for (char** at = environ; *at != nullptr; ++at) environment.push_back(*at);
-  environment.push_back(const_cast<char*>(setting.c_str()));
-  environment.push_back(nullptr);
-  std::vector<std::string> words = {"/proc/self/exe",
-                                    "--gtest_filter=CutFault.DISABLED_SavesForEver",
-                                    "--gtest_also_run_disabled_tests"};
-  std::vector<char*> arguments;
-  for (std::string& word : words) arguments.push_back(word.data());
-  arguments.push_back(nullptr);
-  posix_spawn_file_actions_t actions;
-  posix_spawn_file_actions_init(&actions);
-  posix_spawn_file_actions_addopen(&actions, 1, "/dev/null", O_WRONLY, 0);
+// cut_child.cc, which saves until it is killed.
+pid_t start_child(std::string directory) {
+  std::string program = STARLING_CUT_CHILD;
+  const std::array<char*, 3> arguments = {program.data(), directory.data(), nullptr};
   pid_t child = 0;
-  const int error = ::posix_spawn(&child, "/proc/self/exe", &actions, nullptr, arguments.data(),
-                                  environment.data());
-  posix_spawn_file_actions_destroy(&actions);
+  const int error =
+      ::posix_spawn(&child, program.c_str(), nullptr, nullptr, arguments.data(), environ);
   return error == 0 ? child : -1;
 }
 

@@ -121,6 +121,14 @@ void CutKeeper::on_cut(Shard& shard, const v1::CutEvent& cut) {
   }
 }
 
+void CutKeeper::on_whole(Shard& shard, uint64_t newest_cut, uint64_t running) {
+  if (cut_id_ == 0 || cut_id_ == running) return;
+  v1::CutEvent missed;
+  missed.set_cut_id(cut_id_);
+  missed.set_phase(cut_id_ == newest_cut ? v1::CUT_PHASE_COMMITTED : v1::CUT_PHASE_FAILED);
+  on_cut(shard, missed);
+}
+
 void CutKeeper::report_written(Shard& shard) {
   if (cut_id_ == 0 || phase_ != v1::CUT_PHASE_WRITE || is_reported_) return;
   const StatusOr<v1::SaveReply> progress = saver(shard).progress(cut_id_);
@@ -145,7 +153,7 @@ bool CutKeeper::advance(Shard& shard) {
   const bool is_idle = std::exchange(last_operations_, operations) == operations;
   if (saver_->advance(is_idle)) return true;
   report_written(shard);
-  if (!saver_->is_saving()) return false;
+  if (!saver_->is_saving() && !saver_->has_more()) return false;
   const TimePoint now = context_.lane->clock().now();
   wake_at(saver_->has_more() ? std::max(saver_->next_slice(), now) : now + kLookEvery);
   return false;
@@ -163,19 +171,29 @@ void CutKeeper::wake_at(TimePoint at) {
   });
 }
 
-void CutKeeper::restore(Shard& shard, ShardCall& call) {
-  const uint64_t generation = call.request.meta.header().generation();
-  if (generation < shard.generation()) {
-    return shard.refuse(call.token,
-                        failed_precondition("a restore starts generation {} of the job, this is {}",
-                                            generation, shard.generation()),
-                        v1::REASON_WRONG_GENERATION);
+Status CutKeeper::check_restore(const Shard& shard, uint64_t generation) const {
+  // A late copy of the request must not take back what has been trained since.
+  if (shard.frozen() && generation == shard.generation()) {
+    return failed_precondition("Ps.Restore: generation {} of the job is frozen; start a new one",
+                               generation);
   }
   if (reading_ != nullptr && !reading_->is_over) {
-    return shard.refuse(call.token, failed_precondition("Ps.Restore: another restore is running"));
+    return failed_precondition("Ps.Restore: another restore is running");
   }
-  if (shard.routes().empty()) {
-    return shard.refuse(call.token, failed_precondition("Ps.Restore: no map has come yet"));
+  if (shard.routes().empty()) return failed_precondition("Ps.Restore: no map has come yet");
+  return absl::OkStatus();
+}
+
+void CutKeeper::restore(Shard& shard, ShardCall& call) {
+  const uint64_t generation = call.request.meta.header().generation();
+  std::string asked = call.request.meta.restore().SerializeAsString();
+  if (reading_ != nullptr && !reading_->is_over && reading_->generation == generation &&
+      reading_->asked == asked) {
+    reading_->tokens.push_back(call.token);
+    return;
+  }
+  if (const Status status = check_restore(shard, generation); !status.ok()) {
+    return shard.refuse(call.token, status, shard.frozen() ? v1::REASON_FROZEN : v1::REASON_NONE);
   }
   RestoreTarget target;
   target.schema = shard.schema();
@@ -183,15 +201,18 @@ void CutKeeper::restore(Shard& shard, ShardCall& call) {
     target.owns.push_back(shard.owns_bucket(bucket) ? 1 : 0);
   }
   reading_ = std::make_shared<Reading>();
+  reading_->generation = generation;
+  reading_->asked = std::move(asked);
+  reading_->tokens.push_back(call.token);
   target.interrupted = [reading = reading_]() -> Status {
     return reading->is_stopping ? cancelled("this ps is stopping") : absl::OkStatus();
   };
-  const auto done = [self = std::weak_ptr(self_), lane = context_.lane, &shard, token = call.token,
-                     generation](StatusOr<RestoredShard> result) {
+  const auto done = [self = std::weak_ptr(self_), lane = context_.lane,
+                     &shard](StatusOr<RestoredShard> result) {
     auto kept = std::make_shared<StatusOr<RestoredShard>>(std::move(result));
-    lane->post([self, &shard, token, generation, kept] {
+    lane->post([self, &shard, kept] {
       const auto keeper = self.lock();
-      if (keeper != nullptr) (*keeper)->restored(shard, token, generation, std::move(*kept));
+      if (keeper != nullptr) (*keeper)->restored(shard, std::move(*kept));
     });
   };
   reader_ = Thread({.name = "cut-reader"},
@@ -199,11 +220,14 @@ void CutKeeper::restore(Shard& shard, ShardCall& call) {
                     done] { done(restore_shard(fs, option, target)); });
 }
 
-void CutKeeper::restored(Shard& shard, Token token, uint64_t generation,
-                         StatusOr<RestoredShard> result) {
+void CutKeeper::restored(Shard& shard, StatusOr<RestoredShard> result) {
   reading_->is_over = true;
+  const uint64_t generation = reading_->generation;
+  if (result.ok() && generation < shard.generation()) {
+    result = aborted("Ps.Restore: the job has gone on to generation {}", shard.generation());
+  }
   if (!result.ok()) {
-    shard.refuse(token, result.status());
+    for (const Token token : reading_->tokens) shard.refuse(token, result.status());
     return context_.flush();
   }
   // What is being saved is of a past that did not happen.
@@ -224,7 +248,7 @@ void CutKeeper::restored(Shard& shard, Token token, uint64_t generation,
                          {"rows", result->rows},
                          {"bytes", result->bytes}});
   shard.adopt(*std::move(result), generation);
-  shard.answer(token, std::move(reply));
+  for (const Token token : reading_->tokens) shard.answer(token, reply);
   context_.flush();
 }
 

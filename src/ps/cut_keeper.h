@@ -28,20 +28,27 @@ class CutKeeper final : public ShardKeeper {
   void save(Shard& shard, ShardCall& call) override;
   void restore(Shard& shard, ShardCall& call) override;
   void on_cut(Shard& shard, const v1::CutEvent& cut) override;
+  void on_whole(Shard& shard, uint64_t newest_cut, uint64_t running) override;
   bool advance(Shard& shard) override;
 
  private:
   // What a restoring thread and its keeper share.
   struct Reading {
     std::atomic<bool> is_stopping{false};
-    bool is_over = false;  // of the lane
+    // Of the lane.
+    bool is_over = false;
+    uint64_t generation = 0;
+    std::string asked;          // the option, to know a repeat by
+    std::vector<Token> tokens;  // of the request and its repeats
   };
 
   CutSaver& saver(Shard& shard);
   void reply_progress(Shard& shard, ShardCall& call, uint64_t cut_id);
   void report(v1::CutPhase phase, const Status& status, const v1::SaveReply* written);
   void report_written(Shard& shard);
-  void restored(Shard& shard, Token token, uint64_t generation, StatusOr<RestoredShard> result);
+  // OK, or why this shard may not go back to a cut now.
+  Status check_restore(const Shard& shard, uint64_t generation) const;
+  void restored(Shard& shard, StatusOr<RestoredShard> result);
   void wake_at(TimePoint at);
 
   FileSystem& fs_;

@@ -61,8 +61,12 @@ TEST_F(CutSaverTest, StepsClocksWatermarksAndSessionsComeBack) {
   EXPECT_EQ(before.clocks(0).clock(), 4u);
 
   CutBench other(*fs_, 2, two_tables());
-  other.bench(0).join(0, 0);
+  other.bench(0).join(0, 9);
   ASSERT_EQ(other.restore(kDirectory), absl::OkStatus());
+  EXPECT_TRUE(other.bench(0).shard.clocks().all().empty()) << "of the generation before";
+  // The scheduler starts the ranks of the new generation at the clock of the cut.
+  other.bench(0).join(0, before.clocks(0).clock());
+  before.mutable_clocks(0)->set_joined(before.clocks(0).clock());
   ckpt::ShardState after;
   other.bench(0).shard.save_state(after);
   EXPECT_EQ(after.generation(), 2u) << "a restore starts a new one";

@@ -115,26 +115,9 @@ void Shard::save_state(ckpt::ShardState& out) const {
 }
 
 void Shard::adopt(RestoredShard restored, uint64_t generation) {
-  options_.generation = std::max(options_.generation, generation);
-  // Hints into old rows and pushes of the old generation are worth nothing now.
-  for (const Waiting& waiting : waiting_) {
-    refuse(waiting.token, aborted("the shard went back to cut {}", restored.cut_id));
-  }
-  waiting_.clear();
-  for (const auto& [clock, ranks] : staged_) {
-    for (const auto& [rank, staged] : ranks) {
-      for (const Token token : staged.tokens) {
-        refuse(token, aborted("the shard went back to cut {}", restored.cut_id));
-      }
-    }
-  }
-  staged_.clear();
-  staged_bytes_ = 0;
-  announced_.clear();
-  prepared_.clear();
-  prepared_bytes_ = 0;
-  kept_replies_.clear();
-  rank_batches_.clear();
+  if (generation > options_.generation) begin_generation(generation);
+  // Hints into old rows are worth nothing now.
+  drop_requests(aborted("the shard went back to cut {}", restored.cut_id), v1::REASON_NONE);
   for (auto& [name, table] : restored.tables) tables_[name] = std::move(table);
   for (auto& [name, variable] : restored.variables) variables_[name] = std::move(variable);
   if (!restored.state.has_value()) return;
@@ -147,12 +130,6 @@ void Shard::adopt(RestoredShard restored, uint64_t generation) {
     if (session.incarnation() == 0) continue;
     session_owners_[session.session()] = {static_cast<NodeId>(session.node()),
                                           static_cast<Incarnation>(session.incarnation())};
-  }
-  for (const ckpt::Clock& clock : state.clocks()) {
-    RankClocks::State one{.clock = clock.clock(), .joined = clock.joined()};
-    if (clock.has_leaves()) one.leaves = clock.leaves();
-    one.ahead.insert(clock.ahead().begin(), clock.ahead().end());
-    clocks_.restore(static_cast<Rank>(clock.rank()), std::move(one));
   }
   for (const ckpt::TableStep& step : state.table_steps()) {
     part_counts_[step.table()].last_step = step.step();

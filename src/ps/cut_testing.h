@@ -85,6 +85,23 @@ inline v1::CreateOption every_kind() {
   return job;
 }
 
+// Two tables and a variable.
+inline v1::CreateOption small_job() {
+  v1::CreateOption job;
+  *job.add_tables() = cut_table("plain", rule_of("adam"));
+  *job.add_tables() = cut_table("counted", rule_of("adagrad"));
+  *job.mutable_tables(1)->mutable_admission() = rule_of("count", {{"count", 2}});
+  v1::DenseOptions* variable = job.add_variables();
+  variable->set_name("w");
+  variable->add_shape(50);
+  *variable->mutable_optimizer() = rule_of("adam");
+  return job;
+}
+
+inline std::unique_ptr<FileSystems> make_files(const Clock& clock, uint64_t incarnation = 7) {
+  return FileSystems::standard({.incarnation = Incarnation{incarnation}}, clock);
+}
+
 class CutBench {
  public:
   CutBench(FileSystem& fs, uint32_t shards, const v1::CreateOption& job,

@@ -113,24 +113,32 @@ void PsDesk::advance() {
   });
 }
 
+// What the whole state does not name is no longer so: ranks have left, a cut has ended.
+void PsDesk::take_whole(const std::vector<v1::Event>& events) {
+  std::set<uint32_t> told;
+  uint64_t newest_cut = 0;
+  uint64_t running = 0;
+  for (const v1::Event& event : events) {
+    if (event.has_rank()) told.insert(event.rank().rank());
+    if (event.has_job()) newest_cut = event.job().newest_cut();
+    if (event.has_cut()) running = event.cut().cut_id();
+  }
+  std::vector<Rank> gone;
+  for (const auto& [rank, state] : shard_->clocks().all()) {
+    if (!told.contains(value(rank))) gone.push_back(rank);
+  }
+  for (const Rank rank : gone) {
+    v1::Event leave;
+    leave.mutable_rank()->set_rank(value(rank));
+    leave.mutable_rank()->set_leaves(true);
+    shard_->on_event(leave);
+  }
+  if (keeper_ != nullptr) keeper_->on_whole(*shard_, newest_cut, running);
+}
+
 void PsDesk::take_events(const std::vector<v1::Event>& events, bool whole, uint64_t revision) {
   if (shard_ == nullptr || !closed_.ok()) return;
-  if (whole) {
-    std::set<uint32_t> told;
-    for (const v1::Event& event : events) {
-      if (event.has_rank()) told.insert(event.rank().rank());
-    }
-    std::vector<Rank> gone;
-    for (const auto& [rank, state] : shard_->clocks().all()) {
-      if (!told.contains(value(rank))) gone.push_back(rank);
-    }
-    for (const Rank rank : gone) {
-      v1::Event leave;
-      leave.mutable_rank()->set_rank(value(rank));
-      leave.mutable_rank()->set_leaves(true);
-      shard_->on_event(leave);
-    }
-  }
+  if (whole) take_whole(events);
   for (const v1::Event& event : events) {
     shard_->on_event(event);
     if (event.has_cut() && keeper_ != nullptr) keeper_->on_cut(*shard_, event.cut());
@@ -147,6 +155,12 @@ void PsDesk::report() {
     v1::RankClock& clock = report.clocks.emplace_back();
     clock.set_rank(value(rank));
     clock.set_clock(state.clock);
+  }
+  // The scheduler frees the number of a rank when every shard has told the clock of its leave.
+  for (const auto& [rank, last] : shard_->clocks().left()) {
+    v1::RankClock& clock = report.clocks.emplace_back();
+    clock.set_rank(value(rank));
+    clock.set_clock(last);
   }
   for (const auto& [rank, batch] : shard_->rank_batches()) report.batches.push_back(batch);
   report.memory_bytes = shard_->memory_bytes();

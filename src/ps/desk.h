@@ -61,6 +61,7 @@ class PsDesk final : public Handler, public ShardHost, public std::enable_shared
   void restore(Shard& shard, ShardCall& call) override;
   void stop(Shard& shard, ShardCall& call) override;
   void profile(Shard& shard, ShardCall& call) override;
+  uint32_t open_requests() const override { return static_cast<uint32_t>(open_.size()); }
   void describe_rpcs(v1::StatReply& reply) override { shared_->rpcs.describe(reply); }
 
   Shard* shard() { return shard_.get(); }
@@ -74,6 +75,7 @@ class PsDesk final : public Handler, public ShardHost, public std::enable_shared
     TimePoint handled;
   };
   TimePoint now() const { return lane_->clock().now(); }
+  void take_whole(const std::vector<v1::Event>& events);
   void flush();
   void send(Open& open, Message reply);
   void arm();

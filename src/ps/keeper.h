@@ -21,6 +21,9 @@ class ShardKeeper {
   virtual void restore(Shard& shard, ShardCall& call) = 0;
   // A cut goes on to a phase; told by the scheduler.
   virtual void on_cut(Shard& shard, const v1::CutEvent& cut) {}
+  // The scheduler has told the whole state, in which no cut runs but `running` (0: none): another
+  // one that was saved here has become `newest_cut`, or has failed.
+  virtual void on_whole(Shard& shard, uint64_t newest_cut, uint64_t running) {}
   // One slice of what runs beside requests. True: there is more; it is called again between
   // requests.
   virtual bool advance(Shard& shard) { return false; }

@@ -7,6 +7,48 @@ namespace {
 
 constexpr size_t kFormerMax = 64;  // processes of one node that are known to be over
 
+using Case = v1::TensorMessage::OptionCase;
+
+// What a method's request carries.
+Case option_of(Method method) {
+  switch (method) {
+    case Method::kPsCreate:
+      return Case::kCreate;
+    case Method::kPsFreeze:
+      return Case::kFreeze;
+    case Method::kPsFeedSample:
+      return Case::kFeedSample;
+    case Method::kPsEmbeddingLookup:
+      return Case::kEmbeddingLookup;
+    case Method::kPsPush:
+      return Case::kPush;
+    case Method::kPsPull:
+      return Case::kPull;
+    case Method::kPsPushGrad:
+      return Case::kPushGrad;
+    case Method::kPsSave:
+      return Case::kSave;
+    case Method::kPsRestore:
+      return Case::kRestore;
+    case Method::kPsHeartbeat:
+      return Case::kPsHeartbeat;
+    case Method::kPsShrink:
+      return Case::kShrink;
+    case Method::kPsClear:
+      return Case::kClear;
+    case Method::kPsStat:
+      return Case::kStat;
+    case Method::kPsStop:
+      return Case::kStop;
+    case Method::kPsProfile:
+      return Case::kProfile;
+    case Method::kPsStep:
+      return Case::kStep;
+    default:
+      return Case::OPTION_NOT_SET;
+  }
+}
+
 }  // namespace
 
 Message refusal_reply(const Status& status, v1::Reason reason) {
@@ -19,6 +61,12 @@ Shard::Shard(ShardOptions options, ShardHost& host) : options_(options), host_(h
 Shard::~Shard() = default;
 
 void Shard::handle(Method method, Message request, Token token, Deadline deadline, TimePoint now) {
+  const auto given = request.meta.option_case();
+  if (given != v1::TensorMessage::OPTION_NOT_SET && given != option_of(method)) {
+    const auto* field = v1::TensorMessage::descriptor()->FindFieldByNumber(given);
+    return refuse(token, invalid_argument("{}: the request carries {}, the option of another RPC",
+                                          info_of(method).name, field->name()));
+  }
   Call call{std::move(request), token, deadline, now};
   dispatch<Service::kPs>(*this, method, call);
 }
@@ -54,11 +102,8 @@ void Shard::on_event(const v1::Event& event) {
     if (routes.ok() && routes->version() > routes_.version()) {
       routes_ = *std::move(routes);
       index_ = routes_.index_of(options_.node, options_.lane);
-      // Placement is fixed by Freeze; until then a variable's parts follow the map.
-      for (const auto& [name, variable] : variables_) {
-        if (frozen_) break;
-        variable->own([this](uint32_t bucket) { return owns_bucket(bucket); });
-      }
+      // Placement is fixed by Freeze.
+      if (!frozen_) own_variables();
     }
   } else if (event.has_rank()) {
     const v1::RankEvent& rank = event.rank();
@@ -73,11 +118,7 @@ void Shard::on_event(const v1::Event& event) {
     apply_ready_steps();
     retry_waiting();
   } else if (event.has_staleness()) {
-    clocks_.set_staleness(event.staleness().has_staleness()
-                              ? std::optional(event.staleness().staleness())
-                              : std::nullopt,
-                          event.staleness().clock());
-    retry_waiting();
+    take_staleness(event.staleness());
   } else if (event.has_node()) {
     const v1::Node& node = event.node();
     const auto id = static_cast<NodeId>(node.id());
@@ -95,8 +136,50 @@ void Shard::on_event(const v1::Event& event) {
     life.incarnation = incarnation;
     life.dead = dead;
   } else if (event.has_job() && event.job().generation() > options_.generation) {
-    options_.generation = event.job().generation();
+    begin_generation(event.job().generation());
   }
+}
+
+void Shard::take_staleness(const v1::StalenessEvent& event) {
+  if (event.has_withdrawn_clock()) clocks_.withdraw_staleness(event.withdrawn_clock());
+  const std::optional<uint32_t> bound =
+      event.has_staleness() ? std::optional(event.staleness()) : std::nullopt;
+  // Too late here, so it is announced again for a later clock.
+  const bool is_late = !event.settled() && event.clock() > 0 && clocks_.is_past(event.clock());
+  if (!is_late) clocks_.set_staleness(bound, event.clock());
+  apply_ready_steps();
+  retry_waiting();
+}
+
+void Shard::own_variables() {
+  for (const auto& [name, variable] : variables_) {
+    variable->own([this](uint32_t bucket) { return owns_bucket(bucket); });
+  }
+}
+
+void Shard::begin_generation(uint64_t generation) {
+  options_.generation = generation;
+  drop_requests(failed_precondition("the job has started generation {}", generation),
+                v1::REASON_WRONG_GENERATION);
+  clocks_.clear();
+  frozen_ = false;
+}
+
+void Shard::drop_requests(const Status& why, v1::Reason reason) {
+  for (const Waiting& waiting : waiting_) refuse(waiting.token, why, reason);
+  waiting_.clear();
+  for (const auto& [clock, ranks] : staged_) {
+    for (const auto& [rank, staged] : ranks) {
+      for (const Token token : staged.tokens) refuse(token, why, reason);
+    }
+  }
+  staged_.clear();
+  staged_bytes_ = 0;
+  announced_.clear();
+  prepared_.clear();
+  prepared_bytes_ = 0;
+  kept_replies_.clear();
+  rank_batches_.clear();
 }
 
 void Shard::note_session(const v1::Header& header) {
@@ -118,6 +201,10 @@ void Shard::fence_sessions_of(NodeId node, Incarnation incarnation) {
 
 Shard::Refusal Shard::check_header(const v1::Header& header, bool reads) const {
   const bool no_generation = header.generation() == 0;
+  if (header.generation() > options_.generation) {
+    return {unavailable("generation {} of the job has not arrived here yet, this is {}; try again",
+                        header.generation(), options_.generation)};
+  }
   if (header.generation() != options_.generation && !(reads && no_generation)) {
     return {failed_precondition("the request is of generation {} of the job, this is {}",
                                 header.generation(), options_.generation),
@@ -293,6 +380,8 @@ void Shard::on(MethodTag<Method::kPsFreeze>, Call& call) {
                       "{} ranks with pushes of {} bytes need more than the staging budget of {}",
                       option.ranks(), option.push_bytes_max(), options_.staging_bytes_max));
   }
+  // Another shard may have refused the first Freeze for its map; this one is by a newer.
+  own_variables();
   if (!frozen_) {
     clocks_.set_staleness(option.has_staleness() ? std::optional(option.staleness())
                                                  : std::nullopt);

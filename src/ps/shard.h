@@ -83,6 +83,8 @@ class ShardHost {
   virtual void restore(Shard& shard, ShardCall& call) = 0;
   virtual void stop(Shard& shard, ShardCall& call) = 0;
   virtual void profile(Shard& shard, ShardCall& call) = 0;
+  // Requests of this shard that are not answered yet, for Heartbeat.
+  virtual uint32_t open_requests() const { return 0; }
   // Latencies and bytes per RPC, for Stat.
   virtual void describe_rpcs(v1::StatReply& reply) = 0;
 };
@@ -131,7 +133,8 @@ class Shard {
   // What a cut keeps beside rows and variables. cut_state.cc
   void save_state(ckpt::ShardState& out) const;
   // Takes over what was read from a cut; the job is of `generation` from now on. Requests that wait
-  // are refused with Aborted.
+  // are refused with Aborted. Clocks are not the cut's but what the scheduler tells: its ranks may
+  // be others now, and start where SetJob.start_clock says.
   void adopt(RestoredShard restored, uint64_t generation);
 
   using Call = ShardCall;
@@ -198,6 +201,14 @@ class Shard {
   bool begin_numbered(Call& call, AppliedNumbers::Operation& operation);
   static v1::Reason reason_of(const Status& status, const AppliedNumbers::Operation& operation);
   Refusal memory_full() const;
+  // All that belongs to ranks and batches of the generation before is over, and nobody trains until
+  // the rows are those of the new one: Freeze says so again.
+  void begin_generation(uint64_t generation);
+  void take_staleness(const v1::StalenessEvent& event);
+  // Sends those away who wait, and forgets what was fed.
+  void drop_requests(const Status& why, v1::Reason reason);
+  // The parts of variables are those that the map gives this shard.
+  void own_variables();
   // Sessions end with the process that opened them.
   void note_session(const v1::Header& header);
   void fence_sessions_of(NodeId node, Incarnation incarnation);

@@ -11,8 +11,25 @@ constexpr uint32_t kHottestMax = 100;
 }  // namespace
 
 void Shard::on(MethodTag<Method::kPsSave>, Call& call) { host_.save(*this, call); }
-void Shard::on(MethodTag<Method::kPsRestore>, Call& call) { host_.restore(*this, call); }
-void Shard::on(MethodTag<Method::kPsStop>, Call& call) { host_.stop(*this, call); }
+
+// It may come with a generation of which the scheduler's word has not arrived yet.
+void Shard::on(MethodTag<Method::kPsRestore>, Call& call) {
+  v1::Header header = call.request.meta.header();
+  header.set_generation(std::min(header.generation(), options_.generation));
+  if (Refusal refusal = check_header(header, false); !refusal.status.ok()) {
+    return refuse(call.token, refusal);
+  }
+  if (Refusal refusal = check_map(header); !refusal.status.ok()) return refuse(call.token, refusal);
+  host_.restore(*this, call);
+}
+
+void Shard::on(MethodTag<Method::kPsStop>, Call& call) {
+  if (Refusal refusal = check_header(call.request.meta.header(), false); !refusal.status.ok()) {
+    return refuse(call.token, refusal);
+  }
+  host_.stop(*this, call);
+}
+
 void Shard::on(MethodTag<Method::kPsProfile>, Call& call) { host_.profile(*this, call); }
 
 void Shard::on(MethodTag<Method::kPsHeartbeat>, Call& call) {
@@ -23,6 +40,7 @@ void Shard::on(MethodTag<Method::kPsHeartbeat>, Call& call) {
   beat->set_ready(frozen_);
   beat->set_frozen(frozen_);
   beat->set_map_version(routes_.version());
+  beat->set_queued_requests(host_.open_requests());
   beat->set_waiting_lookups(static_cast<uint32_t>(waiting_.size()));
   uint32_t staged = 0;
   for (const auto& [clock, ranks] : staged_) staged += static_cast<uint32_t>(ranks.size());
@@ -116,6 +134,10 @@ void Shard::on(MethodTag<Method::kPsClear>, Call& call) {
 
 void Shard::on(MethodTag<Method::kPsStat>, Call& call) {
   const v1::StatOption& option = call.request.meta.stat();
+  for (const std::string& name : option.names()) {
+    if (tables_.contains(name) || variables_.contains(name)) continue;
+    return refuse(call.token, not_found("no table or variable named {}", name));
+  }
   Message reply;
   auto* stat = reply.meta.mutable_stat_reply();
   const auto wanted = [&](const std::string& name) {

@@ -78,7 +78,8 @@ void Shard::on(MethodTag<Method::kPsFeedSample>, Call& call) {
     return refuse(
         call.token,
         resource_exhausted("{} batches of this hub are prepared (its window is {}), {} bytes of {}",
-                           open, window, prepared_bytes_, options_.prepared_bytes_max));
+                           open, window, prepared_bytes_, options_.prepared_bytes_max),
+        v1::REASON_FEED_WINDOW_FULL);
   }
   for (PreparedPart& part : batch->parts) {
     const Status status = tables_.at(part.table)->locate(part.keys(), part.hints);

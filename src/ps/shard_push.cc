@@ -96,6 +96,8 @@ void Shard::push_batch(Call& call) {
   apply_batch_parts(call.request, batch, /*with_dense=*/true);
   tick_rank(header, option.parts_announced(), parts_of(option));
   answer_ok(call.token);
+  // Others may have staged this step while it was to be synchronous.
+  if (!staged_.empty()) apply_ready_steps();
   retry_waiting();
 }
 
@@ -304,6 +306,7 @@ void Shard::apply_step(uint64_t clock, const std::vector<Rank>& ranks) {
   }
   for (const Rank rank : ranks) {
     (void)clocks_.tick(rank, clock);
+    if (!clocks_.active(rank)) rank_batches_.erase(rank);
     auto it = step.find(rank);
     if (it == step.end()) continue;
     staged_bytes_ -= it->second.bytes;
@@ -405,10 +408,14 @@ void Shard::tick_rank(const v1::Header& header, uint32_t announced,
     if (so_far.size() < announced) return;
   }
   announced_.erase({rank, header.clock()});
-  note_batch(header);
   // Beyond the bound the rank is only seen as slower than it is, and catches up with its next
   // ticks.
   (void)clocks_.tick(rank, header.clock());
+  if (clocks_.active(rank)) {
+    note_batch(header);
+  } else {
+    rank_batches_.erase(rank);
+  }
 }
 
 }  // namespace starling

@@ -252,10 +252,75 @@ TEST(Shard, AnotherGenerationIsRefused) {
   ShardBench bench;
   bench.create({ShardBench::plain_table("t", 1)});
   bench.freeze();
-  Message old = bench.of_batch(kFirst, 0, 0);
-  old.meta.mutable_header()->set_generation(9);
-  EXPECT_EQ(reason_of(bench.call(Method::kPsPushGrad, std::move(old))),
-            v1::REASON_WRONG_GENERATION);
+  Message push = bench.numbered(1);
+  push.meta.mutable_header()->set_generation(2);
+  push.meta.mutable_push_grad();
+  EXPECT_EQ(bench.status(Method::kPsPushGrad, push).code(), StatusCode::kUnavailable)
+      << "the scheduler's word of it may come yet";
+  v1::Event job;
+  job.mutable_job()->set_generation(2);
+  bench.shard.on_event(job);
+  EXPECT_EQ(reason_of(bench.call(Method::kPsPushGrad, push)), v1::REASON_NOT_FROZEN);
+  Message freeze = bench.request();
+  freeze.meta.mutable_header()->set_generation(2);
+  freeze.meta.mutable_freeze();
+  ASSERT_TRUE(bench.status(Method::kPsFreeze, freeze).ok());
+  EXPECT_TRUE(bench.status(Method::kPsPushGrad, push).ok());
+  push.meta.mutable_header()->set_generation(1);
+  EXPECT_EQ(reason_of(bench.call(Method::kPsPushGrad, push)), v1::REASON_WRONG_GENERATION);
+}
+
+// Steps that some had pushed and others not used to be taken half by the old rule, half by the new.
+TEST(Shard, AStalenessThatComesTooLateWaitsForItsNextAnnouncement) {
+  ShardBench bench;
+  bench.create({ShardBench::plain_table("t", 1)});
+  bench.freeze(0, 1);
+  for (uint64_t clock = 0; clock < 3; ++clock) {
+    Message tick = bench.of_batch({0, 9, clock}, 0, clock);
+    tick.meta.mutable_push_grad();
+    ASSERT_TRUE(bench.status(Method::kPsPushGrad, tick).ok());
+  }
+  v1::Event event;
+  event.mutable_staleness()->set_staleness(4);
+  event.mutable_staleness()->set_clock(2);
+  bench.shard.on_event(event);
+  EXPECT_TRUE(bench.shard.clocks().synchronous(3));
+  event.mutable_staleness()->set_withdrawn_clock(2);
+  event.mutable_staleness()->set_clock(6);
+  bench.shard.on_event(event);
+  EXPECT_TRUE(bench.shard.clocks().synchronous(5));
+  EXPECT_EQ(bench.shard.clocks().staleness(6), 4u);
+  // The whole state tells what holds since long.
+  event.mutable_staleness()->clear_withdrawn_clock();
+  event.mutable_staleness()->set_clock(1);
+  event.mutable_staleness()->set_settled(true);
+  bench.shard.on_event(event);
+  EXPECT_EQ(bench.shard.clocks().staleness(3), 4u);
+}
+
+// Their clocks used to go on where the old generation had been, so that the first pushes of the new
+// one passed for repeats.
+TEST(Shard, ANewGenerationSendsEverybodyAwayAndStartsItsClocksAnew) {
+  ShardBench bench;
+  bench.create({ShardBench::plain_table("t", 1)});
+  bench.freeze(0, 2);
+  ASSERT_TRUE(bench.status(Method::kPsFeedSample, bench.feed_rows(kFirst, "t", {5})).ok());
+  const Token staged = bench.send(Method::kPsPushGrad, bench.push_rows(kFirst, "t", 1, {2}, 0, 0));
+  Message lookup = bench.of_batch(kSecond, 1, 0);
+  lookup.meta.mutable_embedding_lookup();
+  const Token waiting = bench.send(Method::kPsEmbeddingLookup, lookup);
+  v1::Event job;
+  job.mutable_job()->set_generation(2);
+  bench.shard.on_event(job);
+  bench.collect();
+  for (const Token token : {staged, waiting}) {
+    ASSERT_TRUE(bench.answered(token));
+    EXPECT_EQ(reason_of(bench.answers.at(token)), v1::REASON_WRONG_GENERATION);
+  }
+  EXPECT_TRUE(bench.shard.clocks().all().empty());
+  EXPECT_TRUE(bench.shard.rank_batches().empty());
+  bench.join(0, 0);
+  EXPECT_EQ(bench.shard.clocks().clock(Rank{0}), 0u);
 }
 
 TEST(Shard, DenseVariablesStepAndTellTheirVersion) {

@@ -29,7 +29,10 @@ class NoHost final : public ShardHost {
   void profile(Shard& shard, ShardCall& call) override {
     shard.refuse(call.token, unimplemented("no threads here"));
   }
+  uint32_t open_requests() const override { return open; }
   void describe_rpcs(v1::StatReply&) override {}
+
+  uint32_t open = 3;
 };
 
 // One shard that owns everything, unless it is told otherwise.
@@ -209,6 +212,7 @@ class ShardBench {
   NoHost host;
 
  public:
+  const uint32_t open_requests = host.open;
   Shard shard;
   TimePoint now{seconds(1)};
   uint64_t map_version = 0;

@@ -16,12 +16,6 @@ bool has_clock(ledger::ChangeKind kind) {
          kind == ledger::CHANGE_STALENESS;
 }
 
-uint64_t highest_of(const NodeEntry& ps) {
-  uint64_t clock = 0;
-  for (const auto& [rank, span] : ps.pulse.clocks) clock = std::max(clock, span.highest);
-  return clock;
-}
-
 }  // namespace
 
 Status Changes::load(const LedgerEntry& entry) {
@@ -44,6 +38,8 @@ void Changes::begin(Turn& turn, ledger::ChangeRecord change) {
 void Changes::announce(Turn& turn, Open& open) {
   ledger::ChangeRecord& record = open.record;
   open.confirmed.clear();
+  std::optional<uint64_t> withdrawn;
+  if (record.attempts() > 0) withdrawn = record.clock();
   record.set_revision(turn.revision());
   if (has_clock(record.kind())) {
     const uint64_t lead = options_.lead_clocks << std::min(record.attempts(), kDoublingsMax);
@@ -69,6 +65,8 @@ void Changes::announce(Turn& turn, Open& open) {
     v1::Event event;
     event.mutable_staleness()->set_clock(record.clock());
     if (record.has_staleness()) event.mutable_staleness()->set_staleness(record.staleness());
+    if (withdrawn) event.mutable_staleness()->set_withdrawn_clock(*withdrawn);
+    announced_(event.staleness());
     record.set_revision(turn.tell(std::move(event)));
   }
   turn.put(key_of(record.id()), record);
@@ -79,6 +77,13 @@ uint64_t Changes::find(ledger::ChangeKind kind, uint32_t node) const {
     if (open.record.kind() == kind && open.record.node() == node) return id;
   }
   return 0;
+}
+
+bool Changes::is_announcing(uint64_t clock) const {
+  return std::any_of(open_.begin(), open_.end(), [clock](const auto& entry) {
+    const ledger::ChangeRecord& record = entry.second.record;
+    return record.kind() == ledger::CHANGE_STALENESS && record.clock() == clock;
+  });
 }
 
 void Changes::wait(uint64_t id, Token token, TimePoint until) {
@@ -93,6 +98,19 @@ bool Changes::has_waiters(uint32_t node) const {
 
 void Changes::heard(Turn& turn, const NodeEntry& ps) {
   for (auto& [id, open] : open_) confirm(turn, open, ps);
+}
+
+// A rank that has made no step yet is as far as its start, which is announced itself: two joiners
+// would put each other further on for ever.
+uint64_t Changes::highest_of(const NodeEntry& ps) const {
+  uint64_t clock = 0;
+  for (const auto& [rank, span] : ps.pulse.clocks) {
+    const auto known = ranks_.all().find(rank);
+    const bool has_begun =
+        known == ranks_.all().end() || span.highest > known->second.start_clock();
+    if (has_begun) clock = std::max(clock, span.highest);
+  }
+  return clock;
 }
 
 void Changes::confirm(Turn& turn, Open& open, const NodeEntry& ps) {

@@ -8,6 +8,7 @@
 // the machine's.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
@@ -20,8 +21,11 @@ namespace starling {
 
 class Changes {
  public:
-  Changes(const SchedulerOptions& options, const Nodes& nodes, Ranks& ranks)
-      : options_(options), nodes_(nodes), ranks_(ranks) {}
+  // Told of every announcement of a staleness.
+  using Announced = std::function<void(const v1::StalenessEvent& event)>;
+
+  Changes(const SchedulerOptions& options, const Nodes& nodes, Ranks& ranks, Announced announced)
+      : options_(options), nodes_(nodes), ranks_(ranks), announced_(std::move(announced)) {}
 
   Status load(const LedgerEntry& entry);
 
@@ -33,6 +37,8 @@ class Changes {
   bool has(uint64_t id) const { return open_.contains(id); }
   // The open change of this kind and node; 0: none.
   uint64_t find(ledger::ChangeKind kind, uint32_t node) const;
+  // A staleness is announced for this clock and not settled.
+  bool is_announcing(uint64_t clock) const;
   // The call is answered when the change settles, or refused at its deadline.
   void wait(uint64_t id, Token token, TimePoint until);
   bool has_waiters(uint32_t node) const;
@@ -66,11 +72,13 @@ class Changes {
   };
   void announce(Turn& turn, Open& open);
   void confirm(Turn& turn, Open& open, const NodeEntry& ps);
+  uint64_t highest_of(const NodeEntry& ps) const;
   std::vector<std::string> behind(const Open& open) const;
 
   const SchedulerOptions& options_;
   const Nodes& nodes_;
   Ranks& ranks_;
+  const Announced announced_;
   std::map<uint64_t, Open> open_;
 };
 

@@ -71,6 +71,28 @@ TEST_F(ChangesTest, APsThatWasFasterPutsTheJoinFurtherOn) {
   EXPECT_EQ(world_.answer(token).meta.register_reply().start_clock(), 100 + 16);
 }
 
+// They used to put each other further on, twice as far each time.
+TEST_F(ChangesTest, TwoJoinersAtOnceBothStart) {
+  const Token first = start_join("trainer-1", 50);
+  const Token second = start_join("trainer-2", 51);
+  const auto start_of = [this](uint32_t rank) {
+    uint64_t clock = 0;
+    const v1::WatchReply whole = world_.watch_all();
+    for (const v1::Event& event : whole.events()) {
+      if (event.has_rank() && event.rank().rank() == rank) clock = event.rank().clock();
+    }
+    return clock;
+  };
+  // Each ps tells of the joiners what was announced of them.
+  for (int i = 0; i < 4; ++i) {
+    for (const TestNode& ps : {ps0_, ps1_}) {
+      world_.beat_ps(ps, {{0, 1}, {1, start_of(1)}, {2, start_of(2)}});
+    }
+  }
+  EXPECT_EQ(code_of(world_.answer(first)), StatusCode::kOk);
+  EXPECT_EQ(code_of(world_.answer(second)), StatusCode::kOk);
+}
+
 TEST_F(ChangesTest, APsThatHasNotTakenItInHoldsTheJoinAndIsNamed) {
   const Token token = start_join("trainer-1", 50);
   world_.beat_ps(ps0_);
@@ -110,6 +132,41 @@ TEST_F(ChangesTest, ADeathIsAnnouncedAtTheHighestClockWithTheHalfPushedBatch) {
   EXPECT_TRUE(events[0].leaves());
   EXPECT_EQ(events[0].clock(), 9);
   EXPECT_EQ(events[0].half_pushed().number(), 44);
+}
+
+// The event was told once, by a scheduler that could die before anybody heard it.
+TEST_F(ChangesTest, AHalfPushedBatchIsToldUntilEveryShardHasIt) {
+  for (int i = 0; i < 6; ++i) {
+    world_.advance(seconds(1));
+    world_.beat(ps0_);
+    world_.beat(ps1_);
+  }
+  v1::SchedulerHeartbeatOption beat;
+  beat.set_seen_revision(world_.revision());
+  beat.add_clocks()->set_clock(9);
+  beat.add_batches()->set_clock(9);
+  beat.mutable_batches(0)->mutable_batch()->set_number(44);
+  world_.beat(ps0_, beat);
+  world_.beat_ps(ps1_, {{0, 8}});
+  const auto told = [this] {
+    std::vector<v1::RankEvent> leaves;
+    const v1::WatchReply whole = world_.watch_all();
+    for (const v1::Event& event : whole.events()) {
+      if (event.has_rank() && event.rank().leaves()) leaves.push_back(event.rank());
+    }
+    return leaves;
+  };
+  for (int restarts = 0; restarts < 2; ++restarts) {
+    world_.crash();
+    // One ps alone cannot say that all have it.
+    world_.beat_ps(ps0_, {{0, 9}});
+    const std::vector<v1::RankEvent> leaves = told();
+    ASSERT_EQ(leaves.size(), 1);
+    EXPECT_EQ(leaves[0].clock(), 9);
+    EXPECT_EQ(leaves[0].half_pushed().number(), 44);
+  }
+  world_.beat_ps(ps1_, {{0, 9}});
+  EXPECT_TRUE(told().empty());
 }
 
 TEST_F(ChangesTest, AReturningTrainerGoesOnAtTheLowestClock) {
@@ -169,6 +226,31 @@ TEST_F(ChangesTest, TheStalenessChangesAtAnAnnouncedClockAndTheReplyTellsIt) {
   *request.meta.mutable_set_job() = option;
   const Message again = world_.call(trainer_, Method::kSchedulerSetJob, request);
   EXPECT_EQ(again.meta.set_job_reply().clock(), 8);
+}
+
+// Who asked for the whole state used to hear that the new one holds from the beginning.
+TEST_F(ChangesTest, TheWholeStateTellsFromWhichClockAStalenessHolds) {
+  v1::SetJobOption option;
+  option.mutable_staleness()->set_staleness(4);
+  world_.start_set_job(trainer_, option);
+  world_.beat_ps(ps0_, {{0, 2}});
+  world_.beat_ps(ps1_, {{0, 30}});  // too fast: it comes at another clock
+  const auto told = [this] {
+    std::vector<std::pair<uint64_t, bool>> out;  // clock, settled
+    const v1::WatchReply whole = world_.watch_all();
+    for (const v1::Event& event : whole.events()) {
+      if (event.has_staleness()) {
+        out.emplace_back(event.staleness().clock(), event.staleness().settled());
+      }
+    }
+    return out;
+  };
+  using Told = std::vector<std::pair<uint64_t, bool>>;
+  EXPECT_EQ(told(), (Told{{0, true}, {30 + 16, false}}));
+  world_.beat_ps(ps0_, {{0, 31}});
+  world_.beat_ps(ps1_, {{0, 31}});
+  world_.crash();
+  EXPECT_EQ(told(), (Told{{0, true}, {30 + 16, true}}));
 }
 
 TEST_F(ChangesTest, AJoinerThatDiesBeforeItStartsLeavesAtItsStart) {

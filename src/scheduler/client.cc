@@ -181,6 +181,11 @@ class SchedulerClient::Core : public std::enable_shared_from_this<Core> {
         backoff_.reset();
         return end(*open, std::move(result));
       }
+      if (reason_of(refusal) == v1::REASON_NAME_TAKEN) {
+        open->request.meta.mutable_register_()->set_replaces(
+            result->meta.register_reply().living());
+        return attempt(open);
+      }
       open->last = refusal;
       result = refusal;
     }

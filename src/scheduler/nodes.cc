@@ -100,6 +100,11 @@ StatusOr<Nodes::Arrival> Nodes::admit(Turn& turn, const v1::Header& header,
                                  header.incarnation(), v1::NodeState_Name(entry->node().state()));
     }
     arrival.is_repeat = entry->record.generation() == generation;
+  } else if (entry->is_alive() && option.replaces() != entry->node().incarnation()) {
+    // Whoever takes its place has a lease's time to come again and say so.
+    entry->pulse.last_seen = turn.now();
+    return aborted("Scheduler.Register of {}: incarnation {:x} lives under this name", name,
+                   entry->node().incarnation());
   } else {
     arrival.is_new = !entry->is_alive();
     arrival.has_replaced = entry->is_alive();
@@ -117,6 +122,7 @@ StatusOr<Nodes::Arrival> Nodes::admit(Turn& turn, const v1::Header& header,
   node->set_state(v1::NODE_STATE_ALIVE);
   *node->mutable_addresses() = option.addresses();
   node->set_lanes(std::max(1U, option.lanes()));
+  node->set_generation(generation);
   entry->record.set_generation(generation);
   turn.put(key_of(*entry), entry->record);
   return arrival;

@@ -53,7 +53,8 @@ class Nodes {
     bool has_replaced = false;  // another incarnation was alive and is fenced now
   };
   // Registers; the caller tells the event. InvalidArgument: name, role or lanes are wrong.
-  // FailedPrecondition: the incarnation is fenced. ResourceExhausted: nodes_max.
+  // FailedPrecondition: the incarnation is fenced. Aborted: another one lives, and the request does
+  // not say that it takes that one's place. ResourceExhausted: nodes_max.
   StatusOr<Arrival> admit(Turn& turn, const v1::Header& header, const v1::RegisterOption& option,
                           uint32_t next_id, uint64_t generation);
 

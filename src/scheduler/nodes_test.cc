@@ -48,6 +48,25 @@ TEST(NodesTest, ANewIncarnationFencesTheOldOneForGood) {
   EXPECT_EQ(code_of(world.beat(fresh)), StatusCode::kOk);
 }
 
+// It used to fence the process that had come in its place.
+TEST(NodesTest, ALateRegisterOfAnOlderProcessFencesNobody) {
+  World world;
+  const TestNode first = world.join(v1::ROLE_HUB, "hub-0");
+  // This one asked for the place of the first and died before it was heard.
+  const TestNode older{.role = v1::ROLE_HUB, .name = "hub-0", .incarnation = 900};
+  const TestNode living = world.join(v1::ROLE_HUB, "hub-0");
+  for (const uint64_t replaces : {uint64_t{0}, first.incarnation, older.incarnation}) {
+    Message late;
+    late.meta.mutable_register_()->set_name("hub-0");
+    late.meta.mutable_register_()->set_replaces(replaces);
+    const Message reply = world.call(older, Method::kSchedulerRegister, late);
+    EXPECT_EQ(code_of(reply), StatusCode::kAborted) << replaces;
+    EXPECT_EQ(reply.meta.status().reason(), v1::REASON_NAME_TAKEN);
+    EXPECT_EQ(reply.meta.register_reply().living(), living.incarnation);
+    EXPECT_EQ(code_of(world.beat(living)), StatusCode::kOk);
+  }
+}
+
 TEST(NodesTest, ASilentNodeDiesAfterItsLeaseAndAllAreTold) {
   World world;
   const TestNode node = world.join(v1::ROLE_HUB, "hub-0");

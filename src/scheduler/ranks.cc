@@ -61,6 +61,14 @@ void Ranks::set_leave(Turn& turn, uint32_t rank, uint64_t clock) {
   turn.put(key_of(rank), it->second);
 }
 
+void Ranks::set_half_left(Turn& turn, const v1::RankEvent& leave) {
+  const auto it = ranks_.find(leave.rank());
+  if (it == ranks_.end()) return;
+  it->second.set_leave_clock(leave.clock());
+  if (leave.has_half_pushed()) *it->second.mutable_half_pushed() = leave.half_pushed();
+  turn.put(key_of(leave.rank()), it->second);
+}
+
 void Ranks::erase(Turn& turn, uint32_t rank) {
   if (ranks_.erase(rank) > 0) turn.erase(key_of(rank));
 }
@@ -97,6 +105,14 @@ Pulse::Span Ranks::clocks(uint32_t rank) const {
     is_first = false;
   }
   return span;
+}
+
+bool Ranks::have_all(uint32_t rank, uint64_t clock) const {
+  const std::vector<const NodeEntry*> ps = nodes_.alive(v1::ROLE_PS);
+  return std::all_of(ps.begin(), ps.end(), [&](const NodeEntry* one) {
+    const auto it = one->pulse.clocks.find(rank);
+    return it != one->pulse.clocks.end() && it->second.lowest >= clock;
+  });
 }
 
 uint64_t Ranks::highest() const {
@@ -141,6 +157,8 @@ void Ranks::tell_all(v1::WatchReply* out) const {
     v1::Event leave = join_event(record);
     leave.mutable_rank()->set_leaves(true);
     leave.mutable_rank()->set_clock(record.leave_clock());
+    if (record.has_half_pushed())
+      *leave.mutable_rank()->mutable_half_pushed() = record.half_pushed();
     *out->add_events() = std::move(leave);
   }
 }

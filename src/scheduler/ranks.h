@@ -22,6 +22,9 @@ class Ranks {
   StatusOr<std::vector<uint32_t>> assign(Turn& turn, uint32_t node, uint32_t count, uint64_t clock);
   void set_start(Turn& turn, uint32_t rank, uint64_t clock);
   void set_leave(Turn& turn, uint32_t rank, uint64_t clock);
+  // The rank's node died in the middle of a step: it stays known as leaving until every shard has
+  // that step, so that a restarted scheduler and a restarted hub tell and hear of it again.
+  void set_half_left(Turn& turn, const v1::RankEvent& leave);
   // The number is free again.
   void erase(Turn& turn, uint32_t rank);
   void clear(Turn& turn);
@@ -34,6 +37,8 @@ class Ranks {
 
   // The clocks of one rank over all shards of all living ps; its start where none is known.
   Pulse::Span clocks(uint32_t rank) const;
+  // Every living ps has told that all of its shards have the rank's steps below `clock`.
+  bool have_all(uint32_t rank, uint64_t clock) const;
   // The highest clock that anybody has told of.
   uint64_t highest() const;
   // The lowest of all active ranks.

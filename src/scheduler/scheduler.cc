@@ -53,7 +53,8 @@ Scheduler::Scheduler(const SchedulerOptions& options, uint64_t revision)
       events_(options_.limits, revision),
       nodes_(options_),
       ranks_(options_.limits, nodes_),
-      changes_(options_, nodes_, ranks_),
+      changes_(options_, nodes_, ranks_,
+               [this](const v1::StalenessEvent& event) { keep_staleness(event); }),
       barriers_(options_, nodes_,
                 [this](v1::Role role) {
                   const auto& complete = job_.complete();
@@ -133,7 +134,12 @@ void Scheduler::start_job() {
   job->set_seed(options_.seed);
   job->set_state(v1::JOB_STATE_CREATED);
   job->set_generation(1);
-  if (options_.staleness.has_value()) job->set_staleness(*options_.staleness);
+  v1::StalenessEvent staleness;
+  if (options_.staleness.has_value()) {
+    job->set_staleness(*options_.staleness);
+    staleness.set_staleness(*options_.staleness);
+  }
+  keep_staleness(staleness);
   job_dirty_ = true;
 }
 
@@ -161,7 +167,9 @@ bool Scheduler::admit(Method method, Call& call) {
     return false;
   }
   if (method == Method::kSchedulerRegister) return true;
-  if (rule.caller != Caller::kAnybody && header.generation() != job().generation()) {
+  // Who started a generation and missed the answer asks again by the one before.
+  const bool is_repeat = method == Method::kSchedulerSetJob && sessions_.knows(header);
+  if (rule.caller != Caller::kAnybody && header.generation() != job().generation() && !is_repeat) {
     call.turn.refuse(
         call.token,
         failed_precondition("{}: generation {} of the job is asked for, it has {}",
@@ -273,8 +281,11 @@ void Scheduler::tell_whole(const std::vector<std::string>& prefixes, v1::WatchRe
   for (const auto& [name, entry] : nodes_.all()) *out->add_events()->mutable_node() = entry.node();
   if (map_.version() > 0) *out->add_events()->mutable_map() = map_;
   ranks_.tell_all(out);
-  v1::StalenessEvent* staleness = out->add_events()->mutable_staleness();
-  if (job().has_staleness()) staleness->set_staleness(job().staleness());
+  for (const v1::StalenessEvent& event : job_.staleness()) {
+    v1::StalenessEvent* told = out->add_events()->mutable_staleness();
+    *told = event;
+    told->set_settled(!changes_.is_announcing(event.clock()));
+  }
   if (cuts_.is_running()) *out->add_events()->mutable_cut() = cuts_.record().cut();
   keys_.tell_all(prefixes, out);
 }
@@ -319,12 +330,10 @@ void Scheduler::on(MethodTag<Method::kSchedulerAddWork>, Call& call) {
 
 void Scheduler::on(MethodTag<Method::kSchedulerTakeWork>, Call& call) {
   if (!is_fresh(Method::kSchedulerTakeWork, call)) return;
-  Message reply = work_.take(call.turn, call.request.meta.take_work(), call.node->id());
-  // Without leases nothing has changed, and the next call may find some.
-  if (reply.meta.take_work_reply().leases().empty()) {
-    return call.turn.answer(call.token, std::move(reply));
-  }
-  answer_numbered(Method::kSchedulerTakeWork, call, std::move(reply));
+  // An answer without leases is kept as well: a late copy of the request would take an item that
+  // nobody knows of.
+  answer_numbered(Method::kSchedulerTakeWork, call,
+                  work_.take(call.turn, call.request.meta.take_work(), call.node->id()));
 }
 
 void Scheduler::on(MethodTag<Method::kSchedulerRenewWork>, Call& call) {

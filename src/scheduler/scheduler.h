@@ -99,6 +99,7 @@ class Scheduler {
 
   // scheduler_nodes.cc
   void register_trainer(Call& call, const Nodes::Arrival& arrival, uint32_t workers);
+  void refuse_register(Call& call, const Status& status);
   void drop_leaving(Turn& turn, NodeEntry& entry);
   void join_ranks(Call& call, NodeEntry& entry, uint32_t workers);
   Message register_reply(const NodeEntry& entry) const;
@@ -118,8 +119,10 @@ class Scheduler {
   void publish_map(Turn& turn, v1::ShardMap map);
   void set_job_state(Turn& turn, v1::JobState state, const std::string& reason);
   Status check_set_job(const v1::SetJobOption& option) const;
-  void new_generation(Turn& turn);
+  void new_generation(Turn& turn, uint64_t start_clock);
   void tell_job(Turn& turn);
+  // Keeps it for those who ask for the whole state.
+  void keep_staleness(const v1::StalenessEvent& event);
   void review_cut(Turn& turn);
   FinishedCut finished_cut() const;
   v1::JobInfo shown_job() const;

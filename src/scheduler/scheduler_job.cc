@@ -8,6 +8,8 @@
 namespace starling {
 namespace {
 
+constexpr int kStalenessKept = 16;  // announcements
+
 struct Step {
   v1::JobState from;
   v1::JobState to;
@@ -103,7 +105,21 @@ void Scheduler::set_job_state(Turn& turn, v1::JobState state, const std::string&
   tell_job(turn);
 }
 
-void Scheduler::new_generation(Turn& turn) {
+void Scheduler::keep_staleness(const v1::StalenessEvent& event) {
+  auto* kept = job_.mutable_staleness();
+  // What holds from a clock on replaces all that was said of it and of later ones.
+  while (!kept->empty() &&
+         (kept->rbegin()->clock() >= event.clock() ||
+          (event.has_withdrawn_clock() && kept->rbegin()->clock() == event.withdrawn_clock()))) {
+    kept->RemoveLast();
+  }
+  *kept->Add() = event;
+  kept->rbegin()->clear_withdrawn_clock();
+  if (kept->size() > kStalenessKept) kept->erase(kept->begin());
+  job_dirty_ = true;
+}
+
+void Scheduler::new_generation(Turn& turn, uint64_t start_clock) {
   const Status why = aborted("the job starts generation {}", job().generation() + 1);
   cuts_.fail(turn, std::string(message_of(why)));
   changes_.clear(turn, why);
@@ -117,10 +133,18 @@ void Scheduler::new_generation(Turn& turn) {
   }
   job_.mutable_job()->set_generation(job().generation() + 1);
   job_.mutable_job()->clear_schema_hash();
+  job_.set_start_clock(start_clock);
+  v1::StalenessEvent staleness;
+  if (job().has_staleness()) staleness.set_staleness(job().staleness());
+  keep_staleness(staleness);
 }
 
 Status Scheduler::check_set_job(const v1::SetJobOption& option) const {
   if (option.new_generation()) return absl::OkStatus();
+  if (option.start_clock() != 0) {
+    return invalid_argument("Scheduler.SetJob: start_clock {} is for a new generation only",
+                            option.start_clock());
+  }
   if (!v1::JobState_IsValid(option.state()) || option.state() == v1::JOB_STATE_SAVING ||
       option.state() == v1::JOB_STATE_RESTORING) {
     return invalid_argument("Scheduler.SetJob: state {} is not set this way",
@@ -134,6 +158,10 @@ Status Scheduler::check_set_job(const v1::SetJobOption& option) const {
     return failed_precondition("Scheduler.SetJob: no map yet, {} of {} ps have registered",
                                nodes_.alive(v1::ROLE_PS).size(),
                                std::max(1U, options_.ps_expected));
+  }
+  if (option.map_version() != 0 && option.map_version() != map_.version()) {
+    return failed_precondition("Scheduler.SetJob: the shards were frozen by map {}, this is {}",
+                               option.map_version(), map_.version());
   }
   const uint64_t hash = option.schema_hash() != 0 ? option.schema_hash() : job().schema_hash();
   const bool needs_hash =
@@ -155,10 +183,11 @@ void Scheduler::on(MethodTag<Method::kSchedulerSetJob>, Call& call) {
   const v1::SetJobOption& option = call.request.meta.set_job();
   Turn& turn = call.turn;
   if (const Status status = check_set_job(option); !status.ok()) {
-    return turn.refuse(call.token, status);
+    const bool is_stale = option.map_version() != 0 && option.map_version() != map_.version();
+    return turn.refuse(call.token, status, is_stale ? v1::REASON_STALE_MAP : v1::REASON_NONE);
   }
   if (option.new_generation()) {
-    new_generation(turn);
+    new_generation(turn, option.start_clock());
     set_job_state(turn, v1::JOB_STATE_RESTORING, "");
   }
   if (!option.name().empty()) {
@@ -182,6 +211,8 @@ void Scheduler::on(MethodTag<Method::kSchedulerSetJob>, Call& call) {
       v1::Event event;
       *event.mutable_staleness() = option.staleness();
       event.mutable_staleness()->set_clock(0);
+      event.mutable_staleness()->clear_withdrawn_clock();
+      keep_staleness(event.staleness());
       turn.tell(std::move(event));
     }
   }

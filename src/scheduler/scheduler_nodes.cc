@@ -87,11 +87,7 @@ void Scheduler::on(MethodTag<Method::kSchedulerRegister>, Call& call) {
   }
   StatusOr<Nodes::Arrival> arrival =
       nodes_.admit(turn, header, option, job_.next_node(), job().generation());
-  if (!arrival.ok()) {
-    const bool is_fenced = arrival.status().code() == StatusCode::kFailedPrecondition;
-    return turn.refuse(call.token, arrival.status(),
-                       is_fenced ? v1::REASON_FENCED : v1::REASON_NONE);
-  }
+  if (!arrival.ok()) return refuse_register(call, arrival.status());
   NodeEntry& entry = *arrival->entry;
   if (entry.id() == job_.next_node()) {
     job_.set_next_node(job_.next_node() + 1);
@@ -115,6 +111,18 @@ void Scheduler::on(MethodTag<Method::kSchedulerRegister>, Call& call) {
   }
   if (header.role() == v1::ROLE_TRAINER) return register_trainer(call, *arrival, workers);
   turn.answer(call.token, register_reply(entry));
+}
+
+void Scheduler::refuse_register(Call& call, const Status& status) {
+  Message message = status_reply(status);
+  if (status.code() == StatusCode::kFailedPrecondition) {
+    message.meta.mutable_status()->set_reason(v1::REASON_FENCED);
+  } else if (status.code() == StatusCode::kAborted) {
+    message.meta.mutable_status()->set_reason(v1::REASON_NAME_TAKEN);
+    const NodeEntry* living = nodes_.find(call.request.meta.register_().name());
+    message.meta.mutable_register_reply()->set_living(living->node().incarnation());
+  }
+  call.turn.answer(call.token, std::move(message));
 }
 
 void Scheduler::register_trainer(Call& call, const Nodes::Arrival& arrival, uint32_t workers) {
@@ -160,7 +168,8 @@ void Scheduler::drop_leaving(Turn& turn, NodeEntry& entry) {
 
 void Scheduler::join_ranks(Call& call, NodeEntry& entry, uint32_t workers) {
   Turn& turn = call.turn;
-  StatusOr<std::vector<uint32_t>> ranks = ranks_.assign(turn, entry.id(), workers, 0);
+  StatusOr<std::vector<uint32_t>> ranks =
+      ranks_.assign(turn, entry.id(), workers, job_.start_clock());
   if (!ranks.ok()) {
     nodes_.set_state(turn, entry, v1::NODE_STATE_LEFT);
     nodes_.tell(turn, entry);
@@ -233,7 +242,8 @@ void Scheduler::on(MethodTag<Method::kSchedulerLeave>, Call& call) {
   NodeEntry& entry = *call.node;
   const std::vector<uint32_t> owned = ranks_.of_node(entry.id());
   std::vector<uint32_t> ranks(option.ranks().begin(), option.ranks().end());
-  if (ranks.empty()) ranks = owned;
+  const size_t staying = ranks_.staying(entry.id()).size();
+  if (ranks.empty()) ranks = staying > 0 ? ranks_.staying(entry.id()) : owned;
   for (const uint32_t rank : ranks) {
     if (std::find(owned.begin(), owned.end(), rank) == owned.end()) {
       return turn.refuse(call.token, invalid_argument("Scheduler.Leave: rank {} is not {}'s", rank,
@@ -258,7 +268,7 @@ void Scheduler::on(MethodTag<Method::kSchedulerLeave>, Call& call) {
     reply.meta.mutable_leave_reply()->set_clock(announced);
     return turn.answer(call.token, std::move(reply));
   }
-  const bool is_all = ranks.size() == owned.size();
+  const bool is_all = ranks.size() == staying;
   if (is_training() && !ranks.empty()) {
     if (is_all) {
       nodes_.set_state(turn, entry, v1::NODE_STATE_LEAVING);
@@ -285,9 +295,9 @@ void Scheduler::review_leaves(Turn& turn) {
     if (changes_.find(ledger::CHANGE_LEAVE, record.node()) != 0) continue;
     const NodeEntry* node = nodes_.find(record.node());
     const bool has_ps = !nodes_.alive(v1::ROLE_PS).empty();
-    const uint64_t clock =
-        has_ps || node == nullptr ? ranks_.clocks(rank).lowest : node->pulse.clock;
-    if (clock >= record.leave_clock()) left.push_back(rank);
+    const bool has_left = has_ps || node == nullptr ? ranks_.have_all(rank, record.leave_clock())
+                                                    : node->pulse.clock >= record.leave_clock();
+    if (has_left) left.push_back(rank);
   }
   for (const uint32_t rank : left) {
     NodeEntry* node = nodes_.find(ranks_.all().at(rank).node());
@@ -319,7 +329,12 @@ void Scheduler::settle_death(Turn& turn, const ledger::ChangeRecord& change) {
       }
     }
     Ranks::tell_leave(turn, leave);
-    ranks_.erase(turn, rank);
+    // Without a bound nobody waits for the step, and the batch comes back when its lease ends.
+    if (span.lowest < span.highest && job().has_staleness()) {
+      ranks_.set_half_left(turn, leave);
+    } else {
+      ranks_.erase(turn, rank);
+    }
   }
   if (node != nullptr) nodes_.set_ranks(turn, *node, ranks_.of_node(node->id()));
 }

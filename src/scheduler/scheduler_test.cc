@@ -123,6 +123,32 @@ TEST(JobTest, ANewGenerationRefusesTheOldOneUntilNodesRegisterAgain) {
   EXPECT_EQ(code_of(world.beat(ps)), StatusCode::kOk);
 }
 
+TEST(JobTest, ARestoredJobStartsAtTheClockOfItsCut) {
+  SchedulerOptions options;
+  options.staleness = 0;
+  World world(options);
+  TestNode ps = world.join(v1::ROLE_PS, "ps-0");
+  TestNode trainer = world.join(v1::ROLE_TRAINER, "trainer-0");
+  world.train(trainer, {ps});
+  v1::SetJobOption option;
+  option.set_start_clock(7);
+  EXPECT_EQ(code_of(world.answer(world.start_set_job(trainer, option))),
+            StatusCode::kInvalidArgument);
+  option.set_new_generation(true);
+  ASSERT_EQ(code_of(world.answer(world.start_set_job(trainer, option))), StatusCode::kOk);
+  world.crash();
+  const Message reply = world.answer(world.start_register(
+      {.role = v1::ROLE_TRAINER, .name = "trainer-0", .incarnation = trainer.incarnation}));
+  ASSERT_EQ(code_of(reply), StatusCode::kOk) << reply.meta.status().message();
+  EXPECT_EQ(reply.meta.register_reply().start_clock(), 7);
+  bool is_told = false;
+  const v1::WatchReply whole = world.watch_all();
+  for (const v1::Event& event : whole.events()) {
+    is_told |= event.has_rank() && event.rank().clock() == 7;
+  }
+  EXPECT_TRUE(is_told);
+}
+
 TEST(KeySpaceTest, PutsGetsAndCompares) {
   World world;
   TestNode node = world.join(v1::ROLE_HUB, "hub-0");
@@ -190,6 +216,32 @@ TEST(SessionsTest, ANumberIsAppliedOnceAndRecognisedAfterARestart) {
   node.session = 0;
   EXPECT_EQ(code_of(world.call(node, Method::kSchedulerPut, putting("a", "y"))),
             StatusCode::kInvalidArgument);
+}
+
+// A late copy used to take an item of which the asker never heard.
+TEST(SessionsTest, AnEmptyAnswerOfTakeWorkIsGivenAgain) {
+  World world;
+  TestNode hub = world.join(v1::ROLE_HUB, "hub-0");
+  Message take;
+  take.meta.mutable_take_work()->set_queue("train");
+  Message add;
+  add.meta.mutable_add_work()->set_queue("train");
+  world.call(hub, Method::kSchedulerAddWork, add);
+  EXPECT_TRUE(world.call_numbered(hub, Method::kSchedulerTakeWork, take)
+                  .meta.take_work_reply()
+                  .leases()
+                  .empty());
+  add.meta.mutable_add_work()->add_items()->set_path("part-0");
+  ASSERT_EQ(code_of(world.call(hub, Method::kSchedulerAddWork, add)), StatusCode::kOk);
+  for (int restarts = 0; restarts < 2; ++restarts) {
+    const Message late = world.call(hub, Method::kSchedulerTakeWork, take);
+    EXPECT_TRUE(late.meta.take_work_reply().leases().empty()) << restarts;
+    world.crash();
+  }
+  EXPECT_EQ(world.call_numbered(hub, Method::kSchedulerTakeWork, take)
+                .meta.take_work_reply()
+                .leases_size(),
+            1);
 }
 
 TEST(SessionsTest, TheWindowIsBoundedAndAcknowledgedNumbersAreForgotten) {

@@ -119,6 +119,11 @@ class World {
     v1::Address* address = option->add_addresses();
     address->set_protocol("inproc");
     address->set_host(node.name);
+    const Token token = send(node, Method::kSchedulerRegister, request);
+    const Message first = answer(token);
+    if (first.meta.status().reason() != v1::REASON_NAME_TAKEN) return token;
+    // As SchedulerClient does: it takes the place of the one that lives.
+    option->set_replaces(first.meta.register_reply().living());
     return send(node, Method::kSchedulerRegister, request);
   }
   // A registered node of a new incarnation.

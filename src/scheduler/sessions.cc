@@ -94,6 +94,11 @@ StatusOr<Sessions::Verdict> Sessions::look(Turn& turn, Method method, const Mess
   return verdict;
 }
 
+bool Sessions::knows(const v1::Header& header) const {
+  const auto it = sessions_.find(header.session());
+  return it != sessions_.end() && it->second.answers.contains(header.number());
+}
+
 void Sessions::remember(Turn& turn, Method method, const Message& request, const Message& reply,
                         uint64_t change) {
   const v1::Header& header = request.meta.header();

@@ -28,6 +28,8 @@ class Sessions {
   // InvalidArgument: no session or number, or the number came with other content
   // (REASON_NUMBER_REUSED). ResourceExhausted: the window is full (REASON_WINDOW_FULL).
   StatusOr<Verdict> look(Turn& turn, Method method, const Message& request);
+  // A request with this session and number has been answered before.
+  bool knows(const v1::Header& header) const;
   // Keeps the answer of a request that look() found fresh. `change`: the answer is not final before
   // this change holds; finish() gives it then.
   void remember(Turn& turn, Method method, const Message& request, const Message& reply,

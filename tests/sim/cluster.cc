@@ -17,6 +17,16 @@ std::set<BatchId> done_of(const Manifest& manifest, const Plan& plan) {
   return done;
 }
 
+// Made before all other actors: trainers find them by their number.
+std::vector<std::unique_ptr<HubActor>> make_hubs(Network& network, const Plan& plan,
+                                                 bool invents_ids) {
+  std::vector<std::unique_ptr<HubActor>> hubs;
+  for (uint32_t i = 0; i < plan.hubs; ++i) {
+    hubs.push_back(std::make_unique<HubActor>(network, plan, i, invents_ids));
+  }
+  return hubs;
+}
+
 }  // namespace
 
 Cluster::Cluster(const Plan& plan, const RunOptions& options)
@@ -25,7 +35,7 @@ Cluster::Cluster(const Plan& plan, const RunOptions& options)
       network_(world_),
       oracle_(world_, plan_),
       scheduler_(network_, plan_, [this](const Manifest& manifest) { committed(manifest); }),
-      hub_(network_, plan_, options.hub_invents_ids),
+      hubs_(make_hubs(network_, plan_, options.hub_invents_ids)),
       driver_(network_, plan_),
       tool_(network_) {
   const auto knows_alive = [this](const std::string& name, uint64_t incarnation) {
@@ -44,7 +54,7 @@ Cluster::Cluster(const Plan& plan, const RunOptions& options)
       });
     };
   };
-  comes_back(hub_);
+  for (auto& hub : hubs_) comes_back(*hub);
   comes_back(driver_);
   for (uint32_t i = 0; i < plan_.ranks; ++i) {
     trainers_.push_back(std::make_unique<TrainerActor>(network_, plan_, i));
@@ -54,13 +64,27 @@ Cluster::Cluster(const Plan& plan, const RunOptions& options)
     clients_.push_back(std::make_unique<ClientActor>(network_, plan_, i));
     comes_back(*clients_.back());
   }
+  scheduler_.newest_of = [this](const std::string& name) { return incarnation_of(name); };
   driver_.on_training = [this] { began_training(); };
+  driver_.base_cut = [this] { return vault_.newest; };
   driver_.on_failed = [this] { restart_job(); };
+}
+
+uint64_t Cluster::incarnation_of(const std::string& name) const {
+  std::vector<const Node*> nodes = {&driver_};
+  for (const auto& hub : hubs_) nodes.push_back(hub.get());
+  for (const auto& ps : ps_) nodes.push_back(ps.get());
+  for (const auto& trainer : trainers_) nodes.push_back(trainer.get());
+  for (const auto& client : clients_) nodes.push_back(client.get());
+  for (const Node* node : nodes) {
+    if (node->name() == name) return node->incarnation();
+  }
+  return 0;
 }
 
 void Cluster::start_all() {
   restarting_ = false;
-  hub_.start();
+  for (auto& hub : hubs_) hub->start();
   for (auto& ps : ps_) ps->start();
   for (auto& trainer : trainers_) trainer->start();
   for (auto& client : clients_) client->start();
@@ -73,8 +97,11 @@ void Cluster::began_training() {
   network_.set_weather(plan_.weather);
   world_.after(plan_.storm, [this] { network_.set_weather({}); });
   for (const Crash& crash : plan_.crashes) plan_crash(crash);
-  for (const Duration at : plan_.cuts) {
-    world_.after(at, [this] { driver_.cut(); });
+  for (size_t i = 0; i < plan_.cuts.size(); ++i) {
+    world_.after(plan_.cuts[i], [this, upkeep = plan_.upkeeps[i]] { driver_.cut(upkeep); });
+  }
+  if (plan_.new_staleness) {
+    world_.after(plan_.new_staleness->at, [this] { driver_.change_staleness(); });
   }
 }
 
@@ -90,7 +117,7 @@ Actor* Cluster::victim(const Crash& crash) {
     case Victim::kScheduler:
       return &scheduler_;
     case Victim::kHub:
-      return &hub_;
+      return hubs_[crash.which % hubs_.size()].get();
     case Victim::kClient:
       return clients_.empty() ? nullptr : clients_[crash.which % clients_.size()].get();
     case Victim::kPs:
@@ -124,7 +151,7 @@ void Cluster::restart_job() {
   restarting_ = true;
   ++result_.restores;
   world_.trace("cluster", "the job starts again from cut {}", vault_.newest);
-  hub_.crash();
+  for (auto& hub : hubs_) hub->crash();
   for (auto& ps : ps_) ps->crash();
   for (auto& trainer : trainers_) trainer->crash();
   for (auto& client : clients_) client->crash();
@@ -133,11 +160,17 @@ void Cluster::restart_job() {
   if (vault_.newest != 0) driver_.manifest = manifests_.at(vault_.newest);
   oracle_.restored(vault_.newest == 0 ? std::map<uint64_t, float>()
                                       : vault_.cuts.at(vault_.newest).client_rows);
-  tool_.renew_generation(driver_.known_generation(), [this] { start_all(); });
+  const uint64_t clock = driver_.manifest ? driver_.manifest->clock.value_or(0) : 0;
+  tool_.renew_generation(driver_.known_generation(), clock, [this] { start_all(); });
 }
 
 void Cluster::committed(const Manifest& manifest) {
   if (manifests_.contains(manifest.cut_id)) return;
+  const StatusOr<Cut> published = publish_cut(*vault_.files, manifest.draft);
+  if (!published.ok()) {
+    return world_.fail("cut {} cannot be published: {}", manifest.cut_id,
+                       published.status().ToString());
+  }
   manifests_[manifest.cut_id] = manifest;
   vault_.newest = std::max(vault_.newest, manifest.cut_id);
   ++result_.cuts;
@@ -151,7 +184,9 @@ bool Cluster::is_over() const {
   if (!driver_.is_training() || driver_.is_cutting() || restarting_ || crashes_left_ > 0) {
     return false;
   }
-  if (!hub_.is_up() || !hub_.is_finished()) return false;
+  for (const auto& hub : hubs_) {
+    if (!hub->is_up() || !hub->is_finished()) return false;
+  }
   for (const auto& trainer : trainers_) {
     if (!trainer->is_finished()) return false;
   }
@@ -162,9 +197,11 @@ bool Cluster::is_over() const {
 }
 
 std::string Cluster::describe_waiting() const {
-  std::string out =
-      fmt::format("driver {}training, cutting {}, hub {}", driver_.is_training() ? "" : "not ",
-                  driver_.is_cutting(), hub_.is_finished() ? "finished" : "at work");
+  std::string out = fmt::format("driver {}training, cutting {}",
+                                driver_.is_training() ? "" : "not ", driver_.is_cutting());
+  for (const auto& hub : hubs_) {
+    out += fmt::format("; {} {}", hub->name(), hub->is_finished() ? "finished" : "at work");
+  }
   for (const auto& trainer : trainers_) out += "; " + trainer->where();
   for (const auto& client : clients_) {
     if (!client->is_finished()) out += "; " + client->name() + " at work";

@@ -47,6 +47,7 @@ class Cluster {
   void check_end();
   std::string describe_waiting() const;
   Actor* victim(const Crash& crash);
+  uint64_t incarnation_of(const std::string& name) const;
 
   const Plan plan_;
   World world_;
@@ -55,7 +56,7 @@ class Cluster {
   Vault vault_;
   Stage stage_{oracle_, vault_};
   SchedulerActor scheduler_;
-  HubActor hub_;
+  std::vector<std::unique_ptr<HubActor>> hubs_;
   std::vector<std::unique_ptr<PsActor>> ps_;
   std::vector<std::unique_ptr<TrainerActor>> trainers_;
   std::vector<std::unique_ptr<ClientActor>> clients_;

@@ -1,5 +1,7 @@
 #include "tests/sim/driver.h"
 
+#include "tests/sim/oracle.h"
+
 namespace starling::sim {
 namespace {
 
@@ -10,7 +12,14 @@ constexpr uint64_t kToolSession = 77;
 
 void Driver::on_start() {
   training_ = cutting_ = false;
+  upkeep_ = Upkeep::kNone;
   Node::on_start();
+}
+
+void Driver::on_registered(const v1::RegisterReply& reply) {
+  has_staleness_ = reply.job().has_staleness();
+  staleness_ = reply.job().staleness();
+  wait_for_all();
 }
 
 void Driver::on_event(const v1::Event& event) {
@@ -20,17 +29,65 @@ void Driver::on_event(const v1::Event& event) {
   }
   if (!event.has_cut()) return;
   const v1::CutPhase phase = event.cut().phase();
-  if (phase == v1::CUT_PHASE_DRAIN) report_cut(phase, 0, {});
+  if (phase == v1::CUT_PHASE_DRAIN) report_drained(event.cut().cut_id());
   cutting_ = phase <= v1::CUT_PHASE_WRITE;
   if (phase == v1::CUT_PHASE_FAILED) trace("cut {} failed: {}", cut_id_, event.cut().error());
 }
 
-void Tool::renew_generation(uint64_t known, World::Action then) {
+void Driver::report_drained(uint64_t cut_id) {
+  if (cut_id != cut_id_) return;
+  if (upkeep_ == Upkeep::kNone) return report_cut(v1::CUT_PHASE_DRAIN, 0, {});
+  Message message = request();
+  message.meta.mutable_save_job()->set_action(v1::SAVE_ACTION_STATUS);
+  message.meta.mutable_save_job()->set_cut_id(cut_id);
+  ask_scheduler(Method::kSchedulerSave, std::move(message), [this, cut_id](Message reply) {
+    if (is_over(reply)) return;
+    const v1::SaveJobReply& cut = reply.meta.save_job_reply();
+    if (!status_of(reply).ok() || cut.cut().phase() != v1::CUT_PHASE_DRAIN) return;
+    if (cut.waiting_for_size() == 1 && cut.waiting_for(0) == name()) return keep_up(cut_id);
+    after(milliseconds(40), [this, cut_id] { report_drained(cut_id); });
+  });
+}
+
+Message Driver::numbered_alone() {
+  Message message = numbered();
+  message.meta.mutable_header()->clear_acked_below();
+  return message;
+}
+
+void Driver::keep_up(uint64_t cut_id) {
+  Message message = numbered_alone();
+  const bool shrinks = std::exchange(upkeep_, Upkeep::kNone) == Upkeep::kShrink;
+  trace("{} in cut {}", shrinks ? "shrinks" : "clears", cut_id);
+  if (shrinks) {
+    message.meta.mutable_shrink()->add_names(kClientTable);
+  } else {
+    message.meta.mutable_clear()->add_names(kClientTable);
+  }
+  to_all(
+      shrinks ? Method::kPsShrink : Method::kPsClear, [message] { return message; },
+      [this, cut_id] { report_drained(cut_id); });
+}
+
+void Driver::change_staleness() {
+  if (!training_ || !plan_.new_staleness) return;
+  Message message = numbered_alone();
+  v1::StalenessEvent* bound = message.meta.mutable_set_job()->mutable_staleness();
+  if (plan_.new_staleness->staleness) bound->set_staleness(*plan_.new_staleness->staleness);
+  ask_scheduler(Method::kSchedulerSetJob, std::move(message), [this](Message reply) {
+    if (is_over(reply)) return;
+    trace("the staleness changes at clock {}: {}", reply.meta.set_job_reply().clock(),
+          status_of(reply).ToString());
+  });
+}
+
+void Tool::renew_generation(uint64_t known, uint64_t clock, World::Action then) {
   Message message;
   message.meta.mutable_header()->set_generation(known);
   message.meta.mutable_header()->set_session(kToolSession);
   message.meta.mutable_header()->set_number(++number_);
   message.meta.mutable_set_job()->set_new_generation(true);
+  message.meta.mutable_set_job()->set_start_clock(clock);
   ask(kSchedulerIndex, 0, Method::kSchedulerSetJob, std::move(message),
       [this, then = std::move(then)](Message reply) mutable {
         const bool is_done =
@@ -76,7 +133,11 @@ void Driver::to_one(uint32_t shard, const std::shared_ptr<ToAll>& task) {
       if (reply.meta.status().map().version() > map_.version()) map_ = reply.meta.status().map();
       return after(milliseconds(20), [this, shard, task] { to_one(shard, task); });
     }
-    if (const Status status = status_of(reply); !status.ok()) {
+    const Status status = status_of(reply);
+    // The cut has failed meanwhile, and a synchronous step is under way.
+    if (task->method == Method::kPsShrink && status.code() == StatusCode::kFailedPrecondition)
+      return;
+    if (!status.ok()) {
       return world().fail("{} was refused: {}", info_of(task->method).name, status.ToString());
     }
     if (reply.meta.has_freeze_reply()) schema_hash_ = reply.meta.freeze_reply().schema_hash();
@@ -96,7 +157,8 @@ void Driver::create() {
 void Driver::restore() {
   const auto make = [this] {
     Message message = request();
-    message.meta.mutable_restore();
+    message.meta.mutable_restore()->set_path(Vault::kDirectory);
+    message.meta.mutable_restore()->set_cut_id(manifest->cut_id);
     return message;
   };
   if (!manifest) return freeze();
@@ -108,7 +170,7 @@ void Driver::freeze() {
   const auto make = [this] {
     Message message = request();
     v1::FreezeOption* option = message.meta.mutable_freeze();
-    if (plan_.staleness) option->set_staleness(*plan_.staleness);
+    if (has_staleness_) option->set_staleness(staleness_);
     option->set_ranks(plan_.ranks);
     option->set_push_bytes_max(1 << 16);
     return message;
@@ -120,7 +182,7 @@ void Driver::freeze() {
 }
 
 void Driver::set_job(v1::JobState state, World::Action then) {
-  Message message = numbered();
+  Message message = numbered_alone();
   message.meta.mutable_set_job()->set_state(state);
   message.meta.mutable_set_job()->set_schema_hash(schema_hash_);
   ask_scheduler(Method::kSchedulerSetJob, std::move(message),
@@ -151,7 +213,7 @@ void Driver::add_work() {
     v1::WorkItem* item = option->add_items();
     item->set_item(i);
     item->set_path("sim");
-    item->set_detail(std::to_string(done));
+    item->set_detail(fmt::format("{} {}", done, manifest ? manifest->clock.value_or(0) : 0));
   }
   ask_scheduler(Method::kSchedulerAddWork, std::move(message), [this](Message reply) {
     if (is_over(reply)) return;
@@ -163,11 +225,16 @@ void Driver::add_work() {
   });
 }
 
-void Driver::cut() {
+void Driver::cut(Upkeep upkeep) {
   if (!training_ || cutting_) return;
   cutting_ = true;
-  Message message = numbered();
-  message.meta.mutable_save_job();
+  upkeep_ = upkeep;
+  Message message = numbered_alone();
+  v1::SaveOption* save = message.meta.mutable_save_job()->mutable_save();
+  if (base_cut() != 0 && world().chance(0.5)) {
+    save->set_mode(v1::SAVE_MODE_INCREMENTAL);
+    save->set_base_cut(base_cut());
+  }
   ask_scheduler(Method::kSchedulerSave, std::move(message), [this](Message reply) {
     if (is_over(reply)) return;
     // A cut that runs already, or a job that is about to fail.

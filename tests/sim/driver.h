@@ -14,8 +14,8 @@ class Tool final : public Actor {
  public:
   explicit Tool(Network& network) : Actor(network, "tool") {}
   void receive(Arrived) override {}
-  // Before anybody of the job starts again.
-  void renew_generation(uint64_t known, World::Action then);
+  // Before anybody of the job starts again; its ranks start at `clock`.
+  void renew_generation(uint64_t known, uint64_t clock, World::Action then);
 
  protected:
   void on_start() override {}
@@ -33,17 +33,23 @@ class Driver final : public Node {
   std::optional<Manifest> manifest;
   Function<void()> on_training = [] {};
   Function<void()> on_failed = [] {};
+  // The newest cut on the disks; 0: none.
+  std::function<uint64_t()> base_cut = [] { return 0; };
 
   bool is_training() const { return training_; }
   bool is_cutting() const { return cutting_; }
   uint64_t known_generation() const { return known_generation_; }
-  void cut();
+  void cut(Upkeep upkeep);
+  void change_staleness();
 
  protected:
   void on_start() override;
-  void on_registered(const v1::RegisterReply&) override { wait_for_all(); }
+  void on_registered(const v1::RegisterReply& reply) override;
   void on_event(const v1::Event& event) override;
-  void on_whole(const v1::WatchReply&) override { cutting_ = false; }
+  void on_whole(const v1::WatchReply&) override {
+    cutting_ = false;
+    upkeep_ = Upkeep::kNone;
+  }
 
  private:
   void wait_for_all();
@@ -61,11 +67,19 @@ class Driver final : public Node {
   void freeze();
   void set_job(v1::JobState state, World::Action then);
   void add_work();
+  // Reports that it stands still; with an upkeep to do not before everybody else does.
+  void report_drained(uint64_t cut_id);
+  void keep_up(uint64_t cut_id);
+  // Several may be open at once, so none is forgotten.
+  Message numbered_alone();
 
   uint64_t schema_hash_ = 0;
   uint64_t known_generation_ = 1;
   bool training_ = false;
   bool cutting_ = false;
+  Upkeep upkeep_ = Upkeep::kNone;  // to be done in the cut that runs
+  bool has_staleness_ = false;     // of the job, when this life registered
+  uint32_t staleness_ = 0;
 };
 
 }  // namespace starling::sim

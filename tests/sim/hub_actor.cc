@@ -13,8 +13,9 @@ constexpr uint64_t kLimitAhead = 4;
 
 void HubActor::on_start() {
   items_.clear();
-  starves_ = has_taken_begun_ = taking_ = marks_changed_ = finished_ = draining_ = drained_ = false;
-  clock_dealt_ = base_ = 0;
+  starves_ = has_taken_begun_ = has_base_ = taking_ = marks_changed_ = finished_ = draining_ =
+      drained_ = false;
+  clock_dealt_ = base_ = start_ = 0;
   answered_.clear();
   takeovers_.clear();
   ranks_.clear();
@@ -52,8 +53,9 @@ void HubActor::take_work() {
   ask_scheduler(Method::kSchedulerGetJob, std::move(message), [this](Message reply) {
     taking_ = false;
     if (is_over(reply)) return;
-    // TakeWork only where there is an item: one that finds none would take the item when a late
-    // copy of it arrives, and nobody would know.
+    // One that finds none is asked as well now and then: a late copy of it must not take an item
+    // that nobody knows of.
+    if (world().chance(0.3)) return take_item();
     for (const v1::WorkQueueInfo& queue : reply.meta.get_job_reply().queues()) {
       if (queue.taken() + queue.done() < queue.items()) return take_item();
       has_taken_begun_ = true;
@@ -81,7 +83,10 @@ void HubActor::took(const v1::TakeWorkReply& reply) {
     Item& item = items_[lease.work().item()];
     item = {};
     item.done_below = item.known_below = lease.done_below();
-    base_ = std::stoull(lease.work().detail());
+    size_t end = 0;
+    has_base_ = true;
+    base_ = std::stoull(lease.work().detail(), &end);
+    start_ = std::stoull(lease.work().detail().substr(end));
     const uint64_t begun = lease.position().empty() ? 0 : std::stoull(lease.position());
     if (begun == 0) has_taken_begun_ = true;
     for (uint64_t i = item.done_below; i < plan_.batches_per_item; ++i) {
@@ -135,8 +140,10 @@ void HubActor::send_renewal() {
              it->second.limit = std::max(it->second.limit, what.second);
            } else if (!it->second.acked && !it->second.acking) {
              trace("loses item {}", number);
-             // Kept until it is taken again, so that the window does not move on.
+             // Kept until it is taken again, so that the window does not move on; where there is
+             // another hub it may be that one's.
              has_taken_begun_ = false;
+             if (plan_.hubs > 1) items_.erase(it);
            }
          }
        });
@@ -224,6 +231,12 @@ void HubActor::send_feed(const BatchId& id, uint32_t shard) {
       shard, Method::kPsFeedSample, feed_message(id, shard), [this, id, shard](Message reply) {
         if (is_over(reply)) return;
         const Status status = status_of(reply);
+        // Batches of an item that the other hub has now are still known as this one's.
+        if (reply.meta.status().reason() == v1::REASON_FEED_WINDOW_FULL && plan_.hubs > 1) {
+          return after(milliseconds(50), [this, id, shard] {
+            if (find(id) != nullptr) send_feed(id, shard);
+          });
+        }
         if (!status.ok()) {
           return world().fail("hub: the feed of {} was refused: {}", text(id), status.ToString());
         }
@@ -274,6 +287,10 @@ void HubActor::ack(uint32_t number) {
   progress->set_done_below(plan_.batches_per_item);
   ask_scheduler(Method::kSchedulerAckWork, std::move(message), [this, number](Message reply) {
     if (is_over(reply)) return;
+    if (reply.meta.status().reason() == v1::REASON_LEASE_LOST && plan_.hubs > 1) {
+      items_.erase(number);
+      return;
+    }
     if (!status_of(reply).ok()) {
       return world().fail("hub: item {} may not be acknowledged: {}", number,
                           message_of(status_of(reply)));

@@ -15,8 +15,9 @@ namespace starling::sim {
 class HubActor final : public Node {
  public:
   // `invents_ids`: broken on purpose, a batch that is dealt again gets a new id.
-  HubActor(Network& network, const Plan& plan, bool invents_ids)
-      : Node(network, plan, v1::ROLE_HUB, "hub-0"), invents_ids_(invents_ids) {}
+  HubActor(Network& network, const Plan& plan, uint32_t number, bool invents_ids)
+      : Node(network, plan, v1::ROLE_HUB, fmt::format("hub-{}", number)),
+        invents_ids_(invents_ids) {}
 
   void receive(Arrived request) override;
   bool is_finished() const { return finished_; }
@@ -102,12 +103,14 @@ class HubActor final : public Node {
   const bool invents_ids_;
   std::map<uint32_t, Item> items_;
   bool has_taken_begun_ = false;  // every item that a former hub had begun
+  bool has_base_ = false;         // base_ and start_ are known
   bool taking_ = false;
   bool starves_ = false;  // a rank wants a batch of an item that is not here
   bool marks_changed_ = false;
   uint64_t clock_dealt_ = 0;  // one more than the highest
   bool finished_ = false;
   uint64_t base_ = 0;                                          // the first batch of this generation
+  uint64_t start_ = 0;                                         // the first clock of it
   std::map<uint64_t, std::pair<uint64_t, Message>> answered_;  // by session: the newest
   std::vector<Takeover> takeovers_;
   std::map<uint32_t, RankSeen> ranks_;

@@ -164,13 +164,16 @@ bool HubActor::may_deal(const BatchId& id, const Batch& batch) const {
 }
 
 v1::DatasetState HubActor::deal_slot(uint32_t rank, uint64_t clock, v1::ReadSampleReply& reply) {
-  const uint64_t first = base_ + clock * plan_.ranks;
+  if (!has_base_ && !finished_) {
+    starves_ = true;
+    return v1::DATASET_STATE_READY;
+  }
+  const uint64_t first = base_ + (clock - start_) * plan_.ranks;
   const uint64_t linear = first + rank;
   if (deal_earlier(rank, linear, reply)) return v1::DATASET_STATE_READY;
   if (linear >= plan_.batches()) {
-    // The last step is not full, or a cut wants a clock behind the end.
-    const bool is_wanted = first < plan_.batches() || (draining_ && drain_clock_);
-    return is_wanted ? v1::DATASET_STATE_END_OF_EPOCH : v1::DATASET_STATE_PAUSED;
+    // Others may have batches or ticks at this clock, and wait for this rank.
+    return v1::DATASET_STATE_END_OF_EPOCH;
   }
   const BatchId id = plan_.id_of(linear);
   Batch* batch = find(id);
@@ -191,7 +194,7 @@ bool HubActor::deal_earlier(uint32_t rank, uint64_t linear, v1::ReadSampleReply&
     if (batch == nullptr || !may_deal(id, *batch)) continue;
     v1::BatchLease* out = lease(id, *batch, reply);
     out->set_rank(rank);
-    out->set_clock((earlier - base_) / plan_.ranks);
+    out->set_clock(start_ + (earlier - base_) / plan_.ranks);
     return true;
   }
   return false;

@@ -5,7 +5,7 @@
 namespace starling::sim {
 namespace {
 
-constexpr Duration kRegisterTimeout = seconds(2);
+constexpr Duration kRegisterTimeout = milliseconds(500);
 constexpr Duration kWatchTimeout = seconds(3);
 constexpr Duration kBeatEvery = milliseconds(700);
 constexpr Duration kBeatTimeout = milliseconds(400);
@@ -32,6 +32,7 @@ void Node::on_start() {
   incarnation_ = world().rng().next_u64() | 1;
   session_ = world().rng().next_u64() | 1;
   number_ = 0;
+  replaces_ = 0;
   id_ = 0;
   generation_ = 0;
   revision_ = 0;
@@ -86,6 +87,7 @@ void Node::enroll() {
   Message message = request();
   v1::RegisterOption* option = message.meta.mutable_register_();
   option->set_name(name());
+  option->set_replaces(replaces_);
   v1::Address* address = option->add_addresses();
   address->set_protocol("inproc");
   address->set_host(std::to_string(index()));
@@ -94,6 +96,10 @@ void Node::enroll() {
        [this](Message reply) {
          if (is_over(reply)) return;
          const Status status = status_of(reply);
+         if (reply.meta.status().reason() == v1::REASON_NAME_TAKEN) {
+           replaces_ = reply.meta.register_reply().living();
+           return enroll();
+         }
          if (!status.ok()) {
            if (status.code() == StatusCode::kInvalidArgument) {
              return world().fail("{} may not register: {}", name(), message_of(status));

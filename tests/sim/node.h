@@ -12,7 +12,7 @@
 namespace starling::sim {
 
 inline constexpr uint32_t kSchedulerIndex = 0;  // the first actor
-inline constexpr uint32_t kHubIndex = 1;        // the second
+inline constexpr uint32_t kHubIndex = 1;        // the first hub; others follow
 
 v1::BatchId to_proto(const BatchId& id);
 BatchId from_proto(const v1::BatchId& id);
@@ -25,6 +25,8 @@ class Node : public Actor {
 
   // Called when the process finds that it has been declared dead, or that its job has started anew.
   Function<void()> on_ended = [] {};
+  // Of this life; 0 when it is down.
+  uint64_t incarnation() const { return is_up() ? incarnation_ : 0; }
   // Whether the scheduler knows this incarnation as alive; false when nobody can tell.
   std::function<bool(const std::string& name, uint64_t incarnation)> is_known_alive =
       [](const std::string&, uint64_t) { return false; };
@@ -65,6 +67,7 @@ class Node : public Actor {
   const Plan& plan_;
   const v1::Role role_;
   uint64_t incarnation_ = 0;
+  uint64_t replaces_ = 0;  // the incarnation whose place it takes
   uint64_t session_ = 0;
   uint64_t number_ = 0;
   uint32_t id_ = 0;

@@ -1,6 +1,7 @@
 #include "tests/sim/oracle.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include "table/hash.h"
@@ -50,25 +51,6 @@ void Image::add(Shard& shard) {
   }
 }
 
-Status Image::restore(Shard& shard) const {
-  for (const auto& [name, buckets] : tables) {
-    for (const auto& [bucket, bytes] : buckets) {
-      if (!shard.owns_bucket(bucket)) continue;
-      STARLING_RETURN_IF_ERROR(shard.table(name)->import_bucket(bytes));
-    }
-  }
-  for (const auto& [name, options] : shard.schema().variables()) {
-    for (const auto& [number, part] : shard.variable(name)->parts()) {
-      const auto it = dense.find(part->begin());
-      if (it == dense.end()) continue;
-      const std::span<const float> values(it->second);
-      STARLING_RETURN_IF_ERROR(
-          part->restore(values.first(part->size()), values.subspan(part->size())));
-    }
-  }
-  return absl::OkStatus();
-}
-
 void Oracle::keys_acknowledged(const std::string& shard, const Message& request) {
   const v1::Header& header = request.meta.header();
   if (!numbers_.insert({shard, header.session(), header.number()}).second) return;
@@ -86,6 +68,15 @@ void Oracle::keys_acknowledged(const std::string& shard, const Message& request)
     const auto values = request.tensors[part.values_tensor()].values<float>();
     for (size_t i = 0; i < keys.size(); ++i) client_rows_[keys[i]] = values[i];
   }
+}
+
+void Oracle::upkept(const std::string& shard, const Message& request,
+                    const std::function<bool(uint64_t key)>& owns) {
+  const v1::Header& header = request.meta.header();
+  if (!numbers_.insert({shard, header.session(), header.number()}).second) return;
+  std::erase_if(client_rows_, [&](const auto& row) {
+    return owns(row.first) && (request.meta.has_clear() || std::abs(row.second) < kShrinkBelow);
+  });
 }
 
 void Oracle::restored(std::map<uint64_t, float> client_rows) {
@@ -170,10 +161,19 @@ void Oracle::check_client_rows(const Image& image) {
     (void)table->push({.keys = std::span(&key, 1), .gradients = std::span(&gradient, 1)});
   }
   const auto it = image.tables.find(kClientTable);
-  if (it != image.tables.end() && it->second != buckets_of(*table)) {
-    world_.fail("the rows of {} are not what the acknowledged pushes, each applied once, make",
-                kClientTable);
+  if (it == image.tables.end() || it->second == buckets_of(*table)) return;
+  const std::unique_ptr<Table> held = make_table(plan_, kClientTable);
+  for (const auto& [bucket, bytes] : it->second) (void)held->import_bucket(bytes);
+  std::string differs;
+  for (const auto& [number, value] : client_rows_) {
+    const Key key{number};
+    float found = 0;
+    (void)held->gather(std::span(&key, 1), nullptr, std::span(&found, 1));
+    if (found != value) differs += fmt::format(" key {} is {}, not {}", number, found, value);
   }
+  world_.fail(
+      "{} rows of {} are not what the acknowledged pushes, each applied once, make, which is {}:{}",
+      held->rows(), kClientTable, table->rows(), differs);
 }
 
 void Oracle::check(const Image& image) {

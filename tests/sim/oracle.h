@@ -4,12 +4,16 @@
 // Uses: base, wire, table, ps/shard.h. Threads: one.
 #pragma once
 
+#include <functional>
 #include <map>
+#include <memory>
 #include <set>
 #include <string>
 #include <vector>
 
+#include "base/clock.h"
 #include "ps/shard.h"
+#include "store/file_systems.h"
 #include "tests/sim/plan.h"
 
 namespace starling::sim {
@@ -22,12 +26,13 @@ struct Image {
   bool operator==(const Image&) const = default;
 
   void add(Shard& shard);
-  // Only the parts that the shard owns.
-  Status restore(Shard& shard) const;
 };
 
-// Where snapshots of shards lie; outlives every process.
+// The disks, and what the oracle knows of the cuts on them; outlives every process.
 struct Vault {
+  static constexpr const char* kDirectory = "mem://sim/cuts";
+  ManualClock clock;  // of the files
+  std::unique_ptr<FileSystems> files = FileSystems::standard({}, clock);
   struct Cut {
     Image image;
     // Of a shard that was not at the cut's clock; a cut that has failed meanwhile may have one.
@@ -45,6 +50,9 @@ class Oracle {
 
   // A shard acknowledged a push by key.
   void keys_acknowledged(const std::string& shard, const Message& request);
+  // A shard acknowledged a Shrink or Clear; `owns` says which keys are its own.
+  void upkept(const std::string& shard, const Message& request,
+              const std::function<bool(uint64_t key)>& owns);
   // What is expected of these shards' client rows now.
   const std::map<uint64_t, float>& client_rows() const { return client_rows_; }
   // The job goes back to this.

@@ -38,7 +38,8 @@ void plan_faults(Plan& plan, Rng& rng) {
     // Beyond the lease of 5 s a trainer's ranks leave and join again; a synchronous run has then
     // other steps than without faults.
     const bool long_down = !plan.is_synchronous() && rng.below(4) == 0;
-    crash.down = long_down ? some_seconds(rng, 5, 9) : some_seconds(rng, 0.01, 2.5);
+    const double short_down = plan.is_synchronous() ? 0.5 : 2.5;
+    crash.down = long_down ? some_seconds(rng, 5, 9) : some_seconds(rng, 0.01, short_down);
     plan.crashes.push_back(crash);
   }
 }
@@ -73,6 +74,16 @@ Plan Plan::of(uint64_t seed) {
   const uint64_t cuts = rng.below(3);
   for (uint64_t i = 0; i < cuts; ++i) plan.cuts.push_back(some_seconds(rng, 0.01, 1.5));
   std::sort(plan.cuts.begin(), plan.cuts.end());
+  for (uint64_t i = 0; i < cuts; ++i) {
+    constexpr Upkeep kUpkeeps[] = {Upkeep::kNone, Upkeep::kNone, Upkeep::kShrink, Upkeep::kClear};
+    plan.upkeeps.push_back(kUpkeeps[rng.below(4)]);
+  }
+  if (!plan.is_synchronous() && rng.below(2) == 0) {
+    plan.new_staleness.emplace();
+    if (rng.below(3) > 0) plan.new_staleness->staleness = 1 + static_cast<uint32_t>(rng.below(4));
+    plan.new_staleness->at = some_seconds(rng, 0.02, 1);
+  }
+  if (!plan.is_synchronous()) plan.hubs = 1 + static_cast<uint32_t>(rng.below(2));
   plan_faults(plan, rng);
   return plan;
 }
@@ -89,10 +100,11 @@ std::string Plan::describe() const {
   uint32_t shards = 0;
   for (const uint32_t n : lanes) shards += n;
   return fmt::format(
-      "{} ps, {} shards, {} ranks, staleness {}, {} x {} batches of {} keys, window {}, {} "
+      "{} ps, {} shards, {} hubs, {} ranks, staleness {}, {} x {} batches of {} keys, window {}, "
+      "{} "
       "clients, "
       "{} cuts, {} crashes, drop {} twice {} late {}",
-      lanes.size(), shards, ranks, staleness ? fmt::format("{}", *staleness) : "inf", items,
+      lanes.size(), shards, hubs, ranks, staleness ? fmt::format("{}", *staleness) : "inf", items,
       batches_per_item, batch_keys, window, clients, cuts.size(), crashes.size(), weather.drop,
       weather.twice, weather.late);
 }
@@ -144,6 +156,7 @@ v1::CreateOption Plan::schema() const {
   kv->set_name(kClientTable);
   kv->set_dim(1);
   set_rule(kv->mutable_optimizer(), "sgd", "lr", 1);
+  set_rule(kv->add_eviction(), "norm", "threshold", kShrinkBelow);
   v1::DenseOptions* dense = option.add_variables();
   dense->set_name(kVariable);
   dense->add_shape(kVariableElements);

@@ -4,6 +4,7 @@
 // Uses: base, wire. Threads: a value.
 #pragma once
 
+#include <algorithm>
 #include <optional>
 #include <string>
 #include <vector>
@@ -28,6 +29,11 @@ inline BatchId real_id(BatchId id) {
   return id;
 }
 
+// What the driver asks of all shards while a cut holds everybody.
+enum class Upkeep { kNone, kShrink, kClear };
+// Rows of the clients below it go with a shrink.
+inline constexpr double kShrinkBelow = 4.5;
+
 enum class Victim { kTrainer, kScheduler, kHub, kClient, kPs };
 struct Crash {
   Victim victim{};
@@ -43,6 +49,10 @@ struct Plan {
   std::string describe() const;
 
   bool is_synchronous() const { return staleness == 0u; }
+  bool has_upkeep() const {
+    return std::any_of(upkeeps.begin(), upkeeps.end(),
+                       [](Upkeep upkeep) { return upkeep != Upkeep::kNone; });
+  }
   uint64_t batches() const { return uint64_t{items} * batches_per_item; }
   BatchId id_of(uint64_t linear) const {
     return {.epoch = 0,
@@ -63,6 +73,7 @@ struct Plan {
   uint64_t seed = 0;
   std::vector<uint32_t> lanes;  // of each ps
   uint32_t ranks = 1;
+  uint32_t hubs = 1;  // of synchronous runs always one
   std::optional<uint32_t> staleness;
   uint32_t items = 1;
   uint32_t batches_per_item = 1;
@@ -77,6 +88,13 @@ struct Plan {
   uint32_t clients = 0;
   uint32_t client_operations = 0;
   std::vector<Duration> cuts;
+  std::vector<Upkeep> upkeeps;  // one per cut
+  // While the job trains its bound changes to this one, of jobs that are not synchronous.
+  struct NewStaleness {
+    std::optional<uint32_t> staleness;
+    Duration at{};
+  };
+  std::optional<NewStaleness> new_staleness;
   uint64_t lead_clocks = 3;  // of announcements
 
   Weather weather;

@@ -1,6 +1,9 @@
 #include "tests/sim/ps_actor.h"
 
 #include <algorithm>
+#include <thread>
+
+#include "ps/cut_restore.h"
 
 namespace starling::sim {
 
@@ -10,11 +13,15 @@ class PsActor::Host final : public ShardHost {
 
   void save(Shard& shard, ShardCall& call) override { none(shard, call); }
   void restore(Shard& shard, ShardCall& call) override {
-    const Vault& vault = ps_.stage_.vault;
-    if (vault.newest != 0) {
-      const Status status = vault.cuts.at(vault.newest).image.restore(shard);
-      if (!status.ok()) return shard.refuse(call.token, status);
+    RestoreTarget target;
+    target.schema = shard.schema();
+    for (uint32_t bucket = 0; bucket < kBuckets; ++bucket) {
+      target.owns.push_back(shard.owns_bucket(bucket) ? 1 : 0);
     }
+    StatusOr<RestoredShard> read =
+        restore_shard(*ps_.stage_.vault.files, call.request.meta.restore(), target);
+    if (!read.ok()) return shard.refuse(call.token, read.status());
+    shard.adopt(*std::move(read), call.request.meta.header().generation());
     shard.answer(call.token, Message());
   }
   void stop(Shard& shard, ShardCall& call) override { none(shard, call); }
@@ -57,6 +64,9 @@ void PsActor::on_registered(const v1::RegisterReply& reply) {
     Lane& lane = lanes_.emplace_back();
     lane.host = std::make_unique<Host>(*this);
     lane.shard = std::make_unique<Shard>(options, *lane.host);
+    // Slices of a row or two, so that training comes in between.
+    lane.saver = std::make_unique<CutSaver>(*lane.shard, *stage_.vault.files, stage_.vault.clock,
+                                            CutSaverOptions{.slice_bytes = 64});
   }
   if (!reply.has_map()) return;
   v1::Event event;
@@ -89,6 +99,7 @@ void PsActor::flush(uint32_t number) {
     witness(number, open, output.reply);
     answer(open.ticket, std::move(output.reply));
   }
+  lane.saver->advance(/*is_idle=*/false);
   arm(number);
 }
 
@@ -113,6 +124,17 @@ void PsActor::witness(uint32_t number, const Open& open, const Message& reply) {
                   header.rank(), header.clock(), header.number(), status.ToString());
   }
   if (!status.ok()) return;
+  if (open.method == Method::kPsFreeze && lanes_[number].bounds.empty()) {
+    v1::StalenessEvent first;
+    const v1::FreezeOption& option = open.request.meta.freeze();
+    if (option.has_staleness()) first.set_staleness(option.staleness());
+    witness_staleness(lanes_[number], first);
+  } else if (open.method == Method::kPsShrink || open.method == Method::kPsClear) {
+    const Shard& shard = *lanes_[number].shard;
+    stage_.oracle.upkept(name, open.request, [&shard](uint64_t key) {
+      return shard.owns_bucket(bucket_bits(mixed_hash(Key{key})));
+    });
+  }
   if (open.method == Method::kPsPushGrad && header.has_batch()) {
     witness_push(lanes_[number], name, open);
   } else if (open.method == Method::kPsPushGrad || open.method == Method::kPsPush) {
@@ -143,16 +165,36 @@ uint64_t PsActor::clock_of(const Lane& lane, Rank rank) {
   return clock;
 }
 
+std::optional<uint32_t> PsActor::bound_at(const Lane& lane, uint64_t clock) {
+  auto it = lane.bounds.upper_bound(clock);
+  if (lane.bounds.empty()) return std::nullopt;
+  return it == lane.bounds.begin() ? it->second : std::prev(it)->second;
+}
+
+void PsActor::witness_staleness(Lane& lane, const v1::StalenessEvent& event) {
+  if (event.has_withdrawn_clock()) lane.bounds.erase(event.withdrawn_clock());
+  bool is_past = false;
+  for (const auto& [rank, told] : lane.told) {
+    const uint64_t clock = clock_of(lane, rank);
+    is_past |= clock > event.clock() && !(told.leaves && clock >= *told.leaves);
+  }
+  if (is_past && event.clock() > 0 && !event.settled()) return;
+  lane.bounds.erase(lane.bounds.lower_bound(event.clock()), lane.bounds.end());
+  lane.bounds[event.clock()] =
+      event.has_staleness() ? std::optional(event.staleness()) : std::nullopt;
+}
+
 void PsActor::witness_lookup(const Lane& lane, const std::string& name, const Open& open) {
   const v1::Header& header = open.request.meta.header();
-  if (!plan_.staleness || header.clock() <= *plan_.staleness) return;
-  const uint64_t needed = header.clock() - *plan_.staleness;
+  const std::optional<uint32_t> bound = bound_at(lane, header.clock());
+  if (!bound || header.clock() <= *bound) return;
+  const uint64_t needed = header.clock() - *bound;
   for (const auto& [rank, told] : lane.told) {
     const uint64_t clock = clock_of(lane, rank);
     if (clock >= needed || (told.leaves && clock >= *told.leaves)) continue;
     return world().fail(
         "{} answered a lookup at clock {} with staleness {} while rank {} was at {}", name,
-        header.clock(), *plan_.staleness, value(rank), clock);
+        header.clock(), *bound, value(rank), clock);
   }
 }
 
@@ -167,29 +209,64 @@ void PsActor::tell(uint32_t number, const v1::Event& event) {
       lane.told[rank].leaves = event.rank().clock();
     }
   }
+  if (event.has_staleness()) witness_staleness(lane, event.staleness());
   lane.shard->on_event(event);
   flush(number);
 }
 
 void PsActor::on_event(const v1::Event& event) {
   for (uint32_t i = 0; i < lanes_.size(); ++i) tell(i, event);
-  if (!event.has_cut()) return;
-  if (event.cut().phase() == v1::CUT_PHASE_SNAPSHOT) snapshot(event.cut().cut_id(), event.cut());
-  if (event.cut().phase() == v1::CUT_PHASE_WRITE) {
-    for (uint32_t i = 0; i < lanes_.size(); ++i) {
-      v1::SaveJobOption option;
-      option.mutable_written()->set_done(true);
-      report_cut(v1::CUT_PHASE_WRITE, i, std::move(option));
+  if (event.has_cut()) on_cut(event.cut());
+}
+
+void PsActor::on_cut(const v1::CutEvent& cut) {
+  if (cut.phase() == v1::CUT_PHASE_SNAPSHOT) snapshot(cut.cut_id(), cut);
+  if (cut.phase() == v1::CUT_PHASE_WRITE) write(cut.cut_id());
+  if (cut.phase() == v1::CUT_PHASE_COMMITTED) settle(cut.cut_id(), 0);
+  if (cut.phase() == v1::CUT_PHASE_FAILED) settle(0, 0);
+}
+
+// The files are written by a thread; simulated time stands still until it is done.
+void PsActor::write(uint64_t cut_id) {
+  for (uint32_t i = 0; i < lanes_.size(); ++i) {
+    CutSaver& saver = *lanes_[i].saver;
+    StatusOr<v1::SaveReply> written = saver.progress(cut_id);
+    while (written.ok() && !written->done()) {
+      if (!saver.advance(/*is_idle=*/true)) std::this_thread::sleep_for(microseconds(50));
+      written = saver.progress(cut_id);
     }
+    v1::SaveJobOption option;
+    if (written.ok()) *option.mutable_written() = *written;
+    if (!written.ok()) option.set_error(written.status().ToString());
+    report_cut(v1::CUT_PHASE_WRITE, i, std::move(option));
+  }
+}
+
+void PsActor::settle(uint64_t newest_cut, uint64_t running) {
+  for (uint32_t i = 0; i < lanes_.size(); ++i) {
+    Lane& lane = lanes_[i];
+    if (lane.saving == 0 || lane.saving == running) continue;
+    if (lane.saving != newest_cut) {
+      lane.saver->cancel(lane.saving);
+    } else if (const Status status = lane.saver->commit(lane.saving); !status.ok()) {
+      world().fail("{}: cut {} may not be committed: {}", lane_name(i), newest_cut,
+                   status.ToString());
+    }
+    lane.saving = 0;
   }
 }
 
 // Ranks that the whole state does not name have left while this node did not hear it.
 void PsActor::on_whole(const v1::WatchReply& reply) {
   std::set<uint32_t> named;
+  uint64_t newest_cut = 0;
+  uint64_t running = 0;
   for (const v1::Event& event : reply.events()) {
     if (event.has_rank()) named.insert(event.rank().rank());
+    if (event.has_job()) newest_cut = event.job().newest_cut();
+    if (event.has_cut()) running = event.cut().cut_id();
   }
+  settle(newest_cut, running);
   for (uint32_t i = 0; i < lanes_.size(); ++i) {
     std::vector<v1::Event> leaves;
     for (const auto& [rank, state] : lanes_[i].shard->clocks().all()) {
@@ -218,6 +295,14 @@ void PsActor::snapshot(uint64_t cut_id, const v1::CutEvent& cut) {
                                      cut_id, cut.clock(), value(rank), clock);
       }
     }
+    if (const Status status = lane.saver->begin(cut.save()); !status.ok()) {
+      trace("lane {}: {}", i, status.ToString());
+      v1::SaveJobOption option;
+      option.set_error(status.ToString());
+      report_cut(v1::CUT_PHASE_SNAPSHOT, i, std::move(option));
+      continue;
+    }
+    lane.saving = cut_id;
     kept.image.add(*lane.shard);
     for (const auto& [key, row] : stage_.oracle.client_rows()) {
       if (lane.shard->owns_bucket(bucket_bits(mixed_hash(Key{key})))) kept.client_rows[key] = row;
@@ -233,6 +318,11 @@ void PsActor::fill_beat(v1::SchedulerHeartbeatOption& option) {
       v1::RankClock* clock = option.add_clocks();
       clock->set_rank(value(rank));
       clock->set_clock(state.clock);
+    }
+    for (const auto& [rank, last] : lane.shard->clocks().left()) {
+      v1::RankClock* clock = option.add_clocks();
+      clock->set_rank(value(rank));
+      clock->set_clock(last);
     }
     for (const auto& [rank, batch] : lane.newest) {
       bool is_newest = true;

@@ -9,6 +9,7 @@
 #include <set>
 #include <vector>
 
+#include "ps/cut_saver.h"
 #include "tests/sim/node.h"
 #include "tests/sim/oracle.h"
 
@@ -53,10 +54,13 @@ class PsActor final : public Node {
   struct Lane {
     std::unique_ptr<Host> host;
     std::unique_ptr<Shard> shard;
+    std::unique_ptr<CutSaver> saver;  // goes before the shard
+    uint64_t saving = 0;              // the cut
     std::map<Token, Open> open;
     uint64_t arms = 0;
     // The witness: what was acknowledged, kept apart from the shard's own clocks.
     std::map<Rank, Told> told;
+    std::map<uint64_t, std::optional<uint32_t>> bounds;  // by the first clock they hold for
     std::map<Rank, std::set<uint64_t>> ticks;
     std::map<Rank, v1::RankBatch> newest;
   };
@@ -65,8 +69,14 @@ class PsActor final : public Node {
   void witness_push(Lane& lane, const std::string& name, const Open& open);
   void witness_lookup(const Lane& lane, const std::string& name, const Open& open);
   static uint64_t clock_of(const Lane& lane, Rank rank);
+  static std::optional<uint32_t> bound_at(const Lane& lane, uint64_t clock);
+  static void witness_staleness(Lane& lane, const v1::StalenessEvent& event);
   void tell(uint32_t lane, const v1::Event& event);
+  void on_cut(const v1::CutEvent& cut);
   void snapshot(uint64_t cut_id, const v1::CutEvent& cut);
+  void write(uint64_t cut_id);
+  // A cut that runs no more was published or has failed.
+  void settle(uint64_t newest_cut, uint64_t running);
   void arm(uint32_t lane);
   std::string lane_name(uint32_t lane) const { return fmt::format("{}.{}", name(), lane); }
 

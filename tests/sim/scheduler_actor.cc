@@ -4,6 +4,7 @@
 
 #include "scheduler/memory_ledger.h"
 #include "scheduler/scheduler.h"
+#include "tests/sim/oracle.h"
 
 namespace starling::sim {
 namespace {
@@ -11,10 +12,10 @@ namespace {
 SchedulerOptions options_of(const Plan& plan) {
   SchedulerOptions options;
   options.staleness = plan.staleness;
-  options.checkpoint_path = "sim";
+  options.checkpoint_path = Vault::kDirectory;
   options.ps_expected = static_cast<uint32_t>(plan.lanes.size());
   options.trainers_expected = plan.ranks;
-  options.hubs_expected = 1;
+  options.hubs_expected = plan.hubs;
   options.work_lease = seconds(4);
   options.lead_clocks = plan.lead_clocks;
   options.drain_max = seconds(20);
@@ -28,6 +29,21 @@ Manifest manifest_of(const FinishedCut& cut) {
   manifest.cut_id = cut.record.cut().cut_id();
   if (cut.record.cut().has_clock()) manifest.clock = cut.record.cut().clock();
   manifest.queues = cut.queues;
+  const v1::SaveOption& save = cut.record.cut().save();
+  manifest.draft.path = save.path();
+  ckpt::Manifest& out = manifest.draft.manifest;
+  out.set_cut_id(manifest.cut_id);
+  out.set_mode(save.mode() == v1::SAVE_MODE_FULL ? ckpt::MODE_FULL : ckpt::MODE_INCREMENTAL);
+  out.set_base_cut(save.base_cut());
+  out.set_generation(cut.job.generation());
+  *out.mutable_map() = cut.map;
+  for (const ledger::CutReport& report : cut.record.reports()) {
+    for (const v1::Watermark& mark : report.watermarks()) {
+      manifest.draft.watermarks.push_back(mark);
+    }
+    if (report.phase() != v1::CUT_PHASE_WRITE) continue;
+    for (const v1::SavedFile& file : report.written().files()) manifest.draft.files.push_back(file);
+  }
   return manifest;
 }
 
@@ -98,19 +114,37 @@ bool SchedulerActor::knows_alive(const std::string& name, uint64_t incarnation) 
   if (!is_up()) return false;
   Message request;
   request.meta.mutable_get_job()->set_with_nodes(true);
-  const Outcome outcome = machine_->scheduler().handle(Method::kSchedulerGetJob, request, Token{0},
-                                                       Deadline::never(), world().now());
-  for (const v1::Node& node : outcome.answers.at(0).message.meta.get_job_reply().nodes()) {
+  auto outcome = std::make_unique<Outcome>(machine_->scheduler().handle(
+      Method::kSchedulerGetJob, request, Token{0}, Deadline::never(), world().now()));
+  bool is_known = false;
+  for (const v1::Node& node : outcome->answers.at(0).message.meta.get_job_reply().nodes()) {
     const bool is_alive =
         node.state() == v1::NODE_STATE_ALIVE || node.state() == v1::NODE_STATE_LEAVING;
-    if (node.name() == name) return is_alive && node.incarnation() == incarnation;
+    is_known |= node.name() == name && is_alive && node.incarnation() == incarnation;
   }
-  return false;
+  take(std::move(outcome));
+  return is_known;
+}
+
+void SchedulerActor::receive_late_register(Arrived request, uint64_t newest) {
+  const std::string name = request.message.meta.register_().name();
+  const bool was_alive = knows_alive(name, newest);
+  if (!is_up()) return;
+  const Token token = machine_->token_of(request.ticket);
+  take(std::make_unique<Outcome>(machine_->scheduler().handle(
+      request.method, request.message, token, request.deadline, world().now())));
+  if (!was_alive || !is_up() || knows_alive(name, newest) || !is_up()) return;
+  world().fail("{}: a late Register of an older process ended the one that lives", name);
 }
 
 void SchedulerActor::die_at_next_write() { machine_->dies_at_write = true; }
 
 void SchedulerActor::receive(Arrived request) {
+  if (request.method == Method::kSchedulerRegister) {
+    const uint64_t newest = newest_of(request.message.meta.register_().name());
+    const bool is_late = newest != 0 && newest != request.message.meta.header().incarnation();
+    if (is_late) return receive_late_register(std::move(request), newest);
+  }
   const Token token = machine_->token_of(request.ticket);
   take(std::make_unique<Outcome>(machine_->scheduler().handle(
       request.method, request.message, token, request.deadline, world().now())));

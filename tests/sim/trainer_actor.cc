@@ -52,10 +52,12 @@ void TrainerActor::next() {
   v1::ReadSampleOption* option = message.meta.mutable_read_sample();
   option->set_dataset("data");
   option->set_batches_max(1);
-  for (const BatchId& id : done_) *option->add_done() = to_proto(id);
-  ask(kHubIndex, 0, Method::kHubReadSample, std::move(message), [this](Message reply) {
+  const auto hub = static_cast<uint32_t>(asked_++ % plan_.hubs);
+  step_.hub = hub;
+  for (const BatchId& id : done_[hub]) *option->add_done() = to_proto(id);
+  ask(kHubIndex + hub, 0, Method::kHubReadSample, std::move(message), [this, hub](Message reply) {
     if (is_over(reply)) return;
-    done_.clear();
+    done_[hub].clear();
     heard(reply.meta.read_sample_reply());
   });
 }
@@ -156,7 +158,7 @@ void TrainerActor::feed_again(World::Action then) {
   Message message = numbered();
   message.meta.mutable_read_sample()->set_dataset("data");
   *message.meta.mutable_read_sample()->add_feed_again() = to_proto(step_.id);
-  ask(kHubIndex, 0, Method::kHubReadSample, std::move(message),
+  ask(kHubIndex + step_.hub, 0, Method::kHubReadSample, std::move(message),
       [this, then = std::move(then), number = steps_](Message reply) mutable {
         if (is_over(reply) || number != steps_) return;
         if (!reply.meta.read_sample_reply().lost().empty()) return give_up();
@@ -247,7 +249,7 @@ void TrainerActor::pushed(uint32_t shard, const Message& reply) {
   step_.unpushed.erase(shard);
   if (!step_.unpushed.empty()) return;
   const bool is_report = step_.id.epoch != kNoBatch || !step_.is_own;
-  if (is_report && !step_.is_lost) done_.push_back(step_.id);
+  if (is_report && !step_.is_lost) done_[step_.hub].push_back(step_.id);
   if (step_.is_own) ++clock_;
   next();
 }

@@ -36,6 +36,7 @@ class TrainerActor final : public Node {
     bool is_own = true;            // of this trainer's rank, so that it ticks its clock
     bool is_lost = false;          // given up: somebody else finishes it
     bool has_data = false;         // false: an empty tick
+    uint32_t hub = 0;              // that dealt it
     std::vector<uint32_t> shards;  // with rows of the batch
     std::map<uint32_t, std::vector<float>> rows;  // by shard
     std::set<uint32_t> unlooked;
@@ -66,8 +67,9 @@ class TrainerActor final : public Node {
   bool finished_ = false;
   std::optional<uint64_t> leaves_;  // the clock until which it ticks
   Step step_;
-  uint64_t steps_ = 0;  // a late answer to a former step changes nothing
-  std::vector<BatchId> done_;
+  uint64_t steps_ = 0;                             // a late answer to a former step changes nothing
+  uint64_t asked_ = 0;                             // hubs, one after the other
+  std::map<uint32_t, std::vector<BatchId>> done_;  // by hub: not reported yet
 };
 
 }  // namespace starling::sim
