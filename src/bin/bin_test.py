@@ -102,6 +102,14 @@ class SchedulerTest(unittest.TestCase):
         process.send_signal(signal.SIGINT)
         self.assertEqual(process.wait(), 0)
 
+    def test_addresses_without_a_protocol_are_of_the_clusters(self):
+        process = self.start("--set", "cluster.protocol=grpc", "--listen", "127.0.0.1:0")
+        address = process.stdout.readline().strip()
+        self.assertTrue(address.startswith("grpc://127.0.0.1:"), address)
+        bare = address.removeprefix("grpc://")
+        result = starling("status", "--scheduler", bare, "--set", "cluster.protocol=grpc")
+        self.assertEqual(result.returncode, 0, result.stderr)
+
     def test_a_scheduler_that_is_not_there_is_named(self):
         result = starling("status", "--scheduler", "grpc++://127.0.0.1:1", "--timeout", "1")
         self.assertEqual(result.returncode, 1)
@@ -190,7 +198,11 @@ class CheckpointTest(unittest.TestCase):
                 (["export", str(self.path)], "--to DIRECTORY is needed"),
                 (["export", str(self.path), "--to", str(self.path), "--table", "nobody"], "nobody"),
                 (["export", str(self.path), "--to", str(self.path), "--format", "xml"], "format 'xml'"),
-                (["frobnicate", str(self.path)], "none of ls, show, verify, export"),
+                (["frobnicate", str(self.path)], "none of ls, show, verify, export, restore"),
+                (["restore", str(self.path)], "--scheduler ADDRESS is needed"),
+                (["restore", str(self.path), "--scheduler", "127.0.0.1:1", "--timeout", "0"], "--timeout 0"),
+                (["restore", str(self.path), "--scheduler", "127.0.0.1:1", "--timeout", "1"], "127.0.0.1:1"),
+                (["restore", str(self.path), "--scheduler", "127.0.0.1:1", "--shards", "2"], "'--shards'"),
                 (["ls"], "PATH is needed")):
             result = starling("checkpoint", *arguments)
             self.assertEqual(result.returncode, 1, arguments)

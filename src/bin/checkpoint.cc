@@ -1,10 +1,11 @@
-// `starling checkpoint`: lists, shows, verifies and exports cuts.
+// `starling checkpoint`: lists, shows, verifies and exports cuts, and takes a job back to one.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <charconv>
 #include <ctime>
 
+#include "bin/checkpoint_restore.h"
 #include "bin/command.h"
 #include "bin/process.h"
 #include "ps/checkpoint_export.h"
@@ -19,15 +20,23 @@ constexpr const char* kHelp =
        starling checkpoint show PATH [--cut NUMBER]
        starling checkpoint verify PATH [--cut NUMBER | --all]
        starling checkpoint export PATH --to DIRECTORY [--cut NUMBER] [--table NAME]... [--format text|csv|npy]
+       starling checkpoint restore PATH --scheduler ADDRESS [--cut NUMBER] [--stay-frozen] [--timeout SECONDS]
+                [--job FILE] [--set KEY=VALUE]...
 
 PATH is a directory of cuts (the job's checkpoint.path) or one cut; a local path or hdfs://HOST:PORT/PATH.
   ls       every cut with its mode, rows and bytes; also what is damaged or was never finished
   show     what one cut holds: tables, variables, clocks, files
   verify   reads every byte of a cut and of all it builds on; status 1 and one line for each file that is damaged
   export   writes keys and weights, NAME.txt, NAME.csv, or NAME.keys.npy and NAME.weights.npy; a variable gives a row per element
+  restore  takes the running job back to a cut: starts a new generation of it, has every ps read its part, whatever number
+           of shards wrote it, and lets the job train. Hubs and trainers register again by themselves and go on at the
+           clock of the cut
   --cut NUMBER  default: the newest whole cut
   --table NAME  a table or variable, as often as wanted; default: all of them
   --format F    text when not given
+  --scheduler ADDRESS  HOST:PORT (by cluster.protocol), grpc://HOST:PORT or grpc++://HOST:PORT
+  --stay-frozen        end before training starts; somebody sets the job to training
+  --timeout SECONDS    of all of it; 3600 when not given
 )";
 
 const char* mode_of(const ckpt::Manifest& manifest) {
@@ -156,6 +165,22 @@ StatusOr<int> verify_all(FileSystem& fs, const std::string& path) {
   return is_damaged ? 1 : result;
 }
 
+StatusOr<int> restore(const Cut& cut, std::vector<std::string> arguments) {
+  STARLING_ASSIGN_OR_RETURN(const Flags flags, take_flags(arguments));
+  RestoreFlags mine;
+  STARLING_ASSIGN_OR_RETURN(mine.scheduler, take_value(arguments, "--scheduler"));
+  STARLING_ASSIGN_OR_RETURN(const std::string timeout, take_value(arguments, "--timeout"));
+  mine.stays_frozen = take_switch(arguments, "--stay-frozen");
+  STARLING_RETURN_IF_ERROR(no_more(arguments, "checkpoint"));
+  if (mine.scheduler.empty()) return invalid_argument("restore: --scheduler ADDRESS is needed");
+  STARLING_ASSIGN_OR_RETURN(mine.patience, parse_timeout(timeout, seconds(3600)));
+  if (!is_whole(cut.manifest)) {
+    return failed_precondition("restore: cut {} does not hold all of a job", cut.manifest.cut_id());
+  }
+  STARLING_ASSIGN_OR_RETURN(const Job job, load_job(flags));
+  return restore_cut(cut, job.options, mine);
+}
+
 StatusOr<uint64_t> cut_number(const std::string& text) {
   if (text.empty()) return uint64_t{0};
   uint64_t number = 0;
@@ -184,15 +209,15 @@ StatusOr<int> run_checkpoint(std::vector<std::string> arguments) {
   if (arguments.empty()) return invalid_argument("{}: PATH is needed", action);
   const std::string path = arguments.front();
   arguments.erase(arguments.begin());
-  STARLING_RETURN_IF_ERROR(no_more(arguments, "checkpoint " + action));
+  if (action != "restore") STARLING_RETURN_IF_ERROR(no_more(arguments, "checkpoint"));
   STARLING_ASSIGN_OR_RETURN(const uint64_t number, cut_number(cut_text));
   const RealClock clock;
   const std::unique_ptr<FileSystems> fs =
       FileSystems::standard({.incarnation = Incarnation{make_incarnation()}}, clock);
   if (action == "ls") return list(*fs, path);
   if (action == "verify" && is_all) return verify_all(*fs, path);
-  if (action != "show" && action != "verify" && action != "export") {
-    return invalid_argument("'{}' is none of ls, show, verify, export", action);
+  if (action != "show" && action != "verify" && action != "export" && action != "restore") {
+    return invalid_argument("'{}' is none of ls, show, verify, export, restore", action);
   }
   STARLING_ASSIGN_OR_RETURN(const Cut cut, find_cut(*fs, path, number));
   if (action == "show") {
@@ -203,6 +228,7 @@ StatusOr<int> run_checkpoint(std::vector<std::string> arguments) {
     STARLING_ASSIGN_OR_RETURN(const std::vector<Cut> chain, chain_of(*fs, cut));
     return verify(*fs, chain);
   }
+  if (action == "restore") return restore(cut, std::move(arguments));
   if (to.empty()) return invalid_argument("export: --to DIRECTORY is needed");
   STARLING_ASSIGN_OR_RETURN(const ExportFormat format,
                             export_format(format_name.empty() ? "text" : format_name));

@@ -11,7 +11,7 @@ namespace starling {
 namespace {
 
 constexpr auto kCommands = std::to_array<Command>({
-    {"checkpoint", "list, show, verify and export cuts", run_checkpoint},
+    {"checkpoint", "list, show, verify and export cuts, take a job back to one", run_checkpoint},
     {"config", "show the options of a job and where each came from", run_config},
     {"scheduler", "run the scheduler of a job", run_scheduler},
     {"ps", "run a parameter server of a job", run_ps},

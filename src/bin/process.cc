@@ -4,6 +4,7 @@
 #include <signal.h>
 
 #include <algorithm>
+#include <charconv>
 #include <fstream>
 #include <random>
 
@@ -52,6 +53,22 @@ StatusOr<Job> load_job(const Flags& flags) {
 
 std::string remote_protocol(const ClusterSection& cluster) {
   return cluster.protocol == "inproc" ? "grpc++" : cluster.protocol;
+}
+
+StatusOr<Address> parse_address(const std::string& text, const ClusterSection& cluster) {
+  if (text.find("://") != std::string::npos) return Address::parse(text);
+  return Address::parse(fmt::format("{}://{}", remote_protocol(cluster), text));
+}
+
+StatusOr<Duration> parse_timeout(const std::string& text, Duration fallback) {
+  if (text.empty()) return fallback;
+  int64_t wait_s = 0;
+  const char* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, wait_s);
+  if (error != std::errc() || stop != end || wait_s < 1 || wait_s > 86400) {
+    return invalid_argument("--timeout {}: 1 to 86400 seconds are allowed", text);
+  }
+  return Duration(seconds(wait_s));
 }
 
 uint64_t make_incarnation() {

@@ -33,6 +33,12 @@ StatusOr<Job> load_job(const Flags& flags);
 // What `cluster.protocol` means between processes: inproc reaches none, so grpc++ stands in for it.
 std::string remote_protocol(const ClusterSection& cluster);
 
+// An address as a flag gives it: grpc://HOST:PORT, grpc++://HOST:PORT, or HOST:PORT by
+// cluster.protocol. InvalidArgument: none of these.
+StatusOr<Address> parse_address(const std::string& text, const ClusterSection& cluster);
+// --timeout SECONDS, 1 to 86400; `fallback` when it is empty.
+StatusOr<Duration> parse_timeout(const std::string& text, Duration fallback);
+
 // A random number that no other process has; never 0.
 uint64_t make_incarnation();
 

@@ -21,7 +21,7 @@ Runs one parameter server of a job: cluster.shards shards, each with its buckets
 or the Stop RPC with status 0; with status 1 and the reason when the job fails, such as the name of a ps that died.
   --scheduler ADDRESS  HOST:PORT (by cluster.protocol), grpc://HOST:PORT or grpc++://HOST:PORT
   --name NAME          of this node, the same after a restart. Default: ps-HOST-PROCESS
-  --listen ADDRESS     grpc://HOST:PORT or grpc++://HOST:PORT, as often as wanted; port 0: the kernel chooses.
+  --listen ADDRESS     HOST:PORT, grpc://HOST:PORT or grpc++://HOST:PORT, as often as wanted; port 0: the kernel chooses.
                        Default: cluster.protocol at ps.net.listen
   --advertise HOST     the name by which others reach this machine, when it listens on all of its addresses
   --trace-dir PATH     where Profile writes its traces, too
@@ -45,22 +45,17 @@ std::string default_name() {
   return fmt::format("ps-{}-{}", host.data(), ::getpid());
 }
 
-StatusOr<Address> parse_address(const std::string& text, const JobOptions& job) {
-  if (text.find("://") != std::string::npos) return Address::parse(text);
-  return Address::parse(fmt::format("{}://{}", remote_protocol(job.cluster), text));
-}
-
 StatusOr<PsServerOptions> server_options(const PsFlags& flags, const JobOptions& job) {
   PsServerOptions options;
   options.name = flags.name.empty() ? default_name() : flags.name;
   if (flags.scheduler.empty()) return invalid_argument("--scheduler ADDRESS is needed");
-  STARLING_ASSIGN_OR_RETURN(options.scheduler, parse_address(flags.scheduler, job));
+  STARLING_ASSIGN_OR_RETURN(options.scheduler, parse_address(flags.scheduler, job.cluster));
   std::vector<std::string> listen = flags.listen;
   if (listen.empty()) {
     listen.push_back(job.ps.net.listen.empty() ? "127.0.0.1:0" : job.ps.net.listen);
   }
   for (const std::string& text : listen) {
-    STARLING_ASSIGN_OR_RETURN(const Address address, parse_address(text, job));
+    STARLING_ASSIGN_OR_RETURN(const Address address, parse_address(text, job.cluster));
     options.listen.push_back(address);
   }
   options.advertise = flags.advertise;

@@ -17,7 +17,8 @@ constexpr const char* kHelp =
     R"(usage: starling scheduler [--job FILE] [--set KEY=VALUE]... [--listen ADDRESS]...
 
 Runs the scheduler of a job: who is in it, who owns which bucket, where the work is. Ends by Ctrl-C or SIGTERM.
-  --listen ADDRESS  grpc://HOST:PORT or grpc++://HOST:PORT, as often as wanted; port 0: the kernel chooses.
+  --listen ADDRESS  HOST:PORT (by cluster.protocol), grpc://HOST:PORT or grpc++://HOST:PORT, as often as wanted; port 0:
+                    the kernel chooses.
                     Default: cluster.protocol at scheduler.net.listen
   --print-config    print every value and where it came from, and end
 The addresses are printed, one a line, when it is ready. With scheduler.ledger=FILE a scheduler that was killed goes on
@@ -102,12 +103,11 @@ StatusOr<std::vector<Address>> listen_at(const std::vector<std::string>& flags,
   std::vector<std::string> texts = flags;
   if (texts.empty()) {
     const std::string& at = job.scheduler.net.listen;
-    texts.push_back(
-        fmt::format("{}://{}", remote_protocol(job.cluster), at.empty() ? "127.0.0.1:0" : at));
+    texts.push_back(at.empty() ? "127.0.0.1:0" : at);
   }
   std::vector<Address> addresses;
   for (const std::string& text : texts) {
-    STARLING_ASSIGN_OR_RETURN(const Address address, Address::parse(text));
+    STARLING_ASSIGN_OR_RETURN(const Address address, parse_address(text, job.cluster));
     addresses.push_back(address);
   }
   return addresses;

@@ -120,17 +120,10 @@ StatusOr<int> run_status(std::vector<std::string> arguments) {
   const bool json = take_switch(arguments, "--json");
   STARLING_RETURN_IF_ERROR(no_more(arguments, "status"));
   if (scheduler.empty()) return invalid_argument("--scheduler ADDRESS is needed");
-  STARLING_ASSIGN_OR_RETURN(const Address address, Address::parse(scheduler));
-  int64_t wait_s = 10;
-  if (!timeout.empty()) {
-    char* end = nullptr;
-    wait_s = std::strtoll(timeout.c_str(), &end, 10);
-    if (*end != '\0' || wait_s < 1 || wait_s > 86400) {
-      return invalid_argument("--timeout {}: 1 to 86400 seconds are allowed", timeout);
-    }
-  }
+  STARLING_ASSIGN_OR_RETURN(const Duration patience, parse_timeout(timeout, seconds(10)));
   STARLING_ASSIGN_OR_RETURN(const Job job, load_job(flags));
-  return ask(address, job.options, json, seconds(wait_s));
+  STARLING_ASSIGN_OR_RETURN(const Address address, parse_address(scheduler, job.options.cluster));
+  return ask(address, job.options, json, patience);
 }
 
 }  // namespace starling

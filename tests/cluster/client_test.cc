@@ -256,6 +256,106 @@ TEST_P(ClientTest, LookupsProbeOnlyForRowsThatMoved) {
   EXPECT_GT(round([&] { EXPECT_TRUE(ps().clear(clear, soon()).ok()); }), 0);
 }
 
+// Rows that move or go between the feed and the lookup are found again, or not at all.
+TEST_P(ClientTest, ShrinkAndEvictionBetweenFeedAndLookupAreSeen) {
+  world_ = std::make_unique<World>(WorldOptions{.protocol = GetParam(), .ps = 1, .shards = 2});
+  node_ = &world_->client();
+  v1::CreateOption create;
+  *create.add_tables() = table("small", 1, rule("sgd", {{"lr", 1}}));
+  *create.mutable_tables(0)->add_eviction() = rule("norm", {{"threshold", 10}});
+  *create.add_tables() = table("full", 1, rule("sgd", {{"lr", 1}}));
+  *create.mutable_tables(1)->add_eviction() = rule("lru", {{"rows", 4096}});
+  world_->make_tables(*node_, create);
+  std::vector<uint64_t> keys;
+  std::vector<std::vector<uint64_t>> samples;
+  std::vector<float> values;
+  for (uint64_t key = 0; key < 200; ++key) {
+    keys.push_back(key);
+    samples.push_back({key});
+    values.push_back(static_cast<float>(key));
+  }
+  const auto set = [&](const std::string& name, const std::vector<uint64_t>& which) {
+    std::vector<float> of(which.begin(), which.end());
+    const Status done =
+        ps().push({{.table = name, .keys = keys_of(which), .values = rows_of(which.size(), 1, of)}},
+                  {}, soon());
+    ASSERT_TRUE(done.ok()) << done;
+  };
+  set("small", keys);
+  set("full", keys);
+  uint64_t number = 0;
+  const auto look = [&](const std::string& name, const std::function<void()>& between) {
+    Batch batch({{"f", name}}, {.id = {0, 0, number++}, .keys = {samples}}, *ps().routes(),
+                {{name, 1}});
+    EXPECT_TRUE(ps().feed(batch.feeds(), soon()).ok());
+    between();
+    const auto looked = ps().lookup(batch.lookups(0, 0), soon());
+    EXPECT_TRUE(looked.ok() && batch.take(*looked).ok()) << looked.status();
+    std::vector<float> out;
+    for (size_t sample = 0; sample < samples.size(); ++sample) {
+      out.push_back(batch.pooled(0, sample).front());
+    }
+    return out;
+  };
+  EXPECT_EQ(look("small", [] {}), values);
+  const std::vector<float> shrunk = look("small", [&] {
+    const auto gone = ps().shrink({}, soon());
+    ASSERT_TRUE(gone.ok()) << gone.status();
+    EXPECT_EQ(gone->front().rows(), 10) << "the ten rows below the threshold";
+  });
+  for (size_t i = 0; i < shrunk.size(); ++i) EXPECT_EQ(shrunk[i], i < 10 ? 0 : values[i]) << i;
+  // One row fits into each bucket; whoever shares one with a later key has gone.
+  std::vector<uint64_t> later;
+  for (uint64_t key = 1000; key < 9000; ++key) later.push_back(key);
+  const std::vector<float> evicted = look("full", [&] { set("full", later); });
+  EXPECT_EQ(evicted, rows("full", keys));
+  EXPECT_NE(evicted, values) << "some rows have gone";
+}
+
+TEST_P(ClientTest, AFeedBeyondTheWindowIsToldAtOnce) {
+  start({.ps = 1, .shards = 1});
+  const auto feed = [&](uint64_t number) {
+    Batch batch({{"f", "t", false}}, {.id = {0, 0, number}, .keys = {{{number}}}}, *ps().routes(),
+                {{"t", kDim}});
+    std::vector<ShardMessage> messages = batch.feeds();
+    for (ShardMessage& one : messages) one.message.meta.mutable_feed_sample()->set_window(2);
+    return ps().feed(std::move(messages), soon());
+  };
+  EXPECT_TRUE(feed(0).ok());
+  EXPECT_TRUE(feed(1).ok());
+  const Status beyond = feed(2);
+  EXPECT_EQ(beyond.code(), StatusCode::kResourceExhausted) << beyond;
+  EXPECT_EQ(reason_of(beyond), v1::REASON_FEED_WINDOW_FULL) << beyond;
+  EXPECT_TRUE(feed(1).ok()) << "a repeat is inside";
+  Message mark;
+  mark.meta.mutable_feed_sample()->add_watermarks()->set_done_below(1);
+  ASSERT_TRUE(ps().call_all(Method::kPsFeedSample, mark, soon()).ok());
+  EXPECT_TRUE(feed(2).ok());
+}
+
+// A ps that came between Create and Freeze used to have no tables, and to start elements anew that
+// somebody had set.
+TEST_P(ClientTest, WhatWasCreatedAndPushedBeforeFreezeFollowsTheMap) {
+  world_ = std::make_unique<World>(
+      WorldOptions{.protocol = GetParam(), .ps = 1, .shards = 2, .map_grows = true});
+  node_ = &world_->client();
+  ASSERT_TRUE(ps().create(plain_tables(), soon()).ok());
+  std::vector<float> values(100);
+  for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i) + 0.5F;
+  ASSERT_TRUE(ps().push({}, {{.variable = "w", .values = floats_of(values)}}, soon()).ok());
+  ASSERT_NO_FATAL_FAILURE(world_->add_ps());
+  const Deadline deadline = soon();
+  while (ps().routes()->shards() < 4 && !deadline.passed(RealClock().now())) {
+    std::this_thread::sleep_for(milliseconds(5));
+  }
+  ASSERT_EQ(ps().routes()->shards(), 4);
+  const auto hash = ps().freeze({}, soon());
+  ASSERT_TRUE(hash.ok()) << hash.status();
+  const auto pulled = ps().pull_dense({{.variable = "w"}}, soon());
+  ASSERT_TRUE(pulled.ok()) << pulled.status();
+  EXPECT_EQ(floats(pulled->front().values), values);
+}
+
 TEST_P(ClientTest, AStaleMapIsReplacedAndTheRequestCutAnew) {
   start({.map_grows = true});
   const uint64_t newest = ps().routes()->version();

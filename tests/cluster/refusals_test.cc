@@ -90,6 +90,21 @@ class RefusalsTest : public testing::TestWithParam<Protocol> {
     }
   }
 
+  // With a header of its own, as no PsClient would send it.
+  void expect_refused_bare(const std::string& what, Method method, Message message,
+                           const v1::Header& header, StatusCode code) {
+    SCOPED_TRACE(what);
+    const std::string before = state();
+    *message.meta.mutable_header() = header;
+    Client client(world_.network());
+    const auto reply = client.call_wait({.address = world_.ps(0).addresses().front()}, method,
+                                        std::move(message), soon());
+    // Some transports tell a role's refusal as the call's own end.
+    const Status status = reply.ok() ? status_of(*reply) : reply.status();
+    EXPECT_EQ(status.code(), code) << status;
+    EXPECT_EQ(state(), before);
+  }
+
   World world_;
   Node& node_;
   uint64_t number_ = 0;
@@ -408,6 +423,37 @@ TEST_P(RefusalsTest, Administration) {
   profile.meta.mutable_profile()->set_action(static_cast<v1::ProfileAction>(7));
   cases.push_back({"profile", Method::kPsProfile, profile, StatusCode::kInvalidArgument});
   expect_refused(std::move(cases));
+}
+
+TEST_P(RefusalsTest, HeartbeatStatStopAndStep) {
+  std::vector<Case> cases;
+  Message stat;
+  stat.meta.mutable_stat()->add_names("nobody");
+  cases.push_back({"stat of nobody", Method::kPsStat, stat, StatusCode::kNotFound});
+  Message other;
+  other.meta.mutable_create();
+  for (const Method method : {Method::kPsHeartbeat, Method::kPsStat, Method::kPsStop,
+                              Method::kPsStep, Method::kPsPull, Method::kPsShrink}) {
+    cases.push_back({"the option of another RPC", method, other, StatusCode::kInvalidArgument});
+  }
+  expect_refused(std::move(cases));
+  v1::Header header;
+  header.set_role(v1::ROLE_CLIENT);
+  header.set_generation(1);
+  Message set;
+  set.meta.mutable_step()->set_set(99);
+  expect_refused_bare("a step without a number", Method::kPsStep, set, header,
+                      StatusCode::kInvalidArgument);
+  header.set_role(v1::ROLE_UNKNOWN);
+  Message stop;
+  stop.meta.mutable_stop();
+  expect_refused_bare("stop by a stranger", Method::kPsStop, stop, header,
+                      StatusCode::kPermissionDenied);
+  header.set_role(v1::ROLE_CLIENT);
+  header.set_generation(0);
+  expect_refused_bare("stop without a generation", Method::kPsStop, stop, header,
+                      StatusCode::kFailedPrecondition);
+  EXPECT_FALSE(world_.ps(0).ended().has_value());
 }
 
 TEST_P(RefusalsTest, StrangersReadAndDoNotWrite) {

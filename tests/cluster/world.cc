@@ -54,24 +54,32 @@ World::World(const WorldOptions& options) : options_(options) {
                                         *MemoryLedger::open(journal_), nullptr);
   EXPECT_TRUE(started.ok()) << started.status();
   scheduler_ = *std::move(started);
-  for (uint32_t i = 0; i < options.ps; ++i) {
-    PsServerOptions one;
-    one.name = fmt::format("ps-{}", i);
-    one.scheduler = scheduler_->addresses().front();
-    one.listen = {listen(one.name)};
-    one.incarnation = 100 + i;
-    one.shards = options.shards;
-    one.memory_bytes_max = options.memory_bytes_max;
-    one.files = files_.get();
-    one.trace_path = options.trace_path;
-    auto ps = PsServer::start(*network_, std::move(one));
-    EXPECT_TRUE(ps.ok()) << ps.status();
-    ps_.push_back(*std::move(ps));
-  }
+  for (uint32_t i = 0; i < options.ps; ++i) start_ps();
   for (const auto& ps : ps_) {
     const Status joined = ps->wait_joined(soon());
     EXPECT_TRUE(joined.ok()) << joined;
   }
+}
+
+void World::start_ps() {
+  PsServerOptions one;
+  one.name = fmt::format("ps-{}", ps_.size());
+  one.scheduler = scheduler_->addresses().front();
+  one.listen = {listen(one.name)};
+  one.incarnation = 100 + ps_.size();
+  one.shards = options_.shards;
+  one.memory_bytes_max = options_.memory_bytes_max;
+  one.files = files_.get();
+  one.trace_path = options_.trace_path;
+  auto ps = PsServer::start(*network_, std::move(one));
+  ASSERT_TRUE(ps.ok()) << ps.status();
+  ps_.push_back(*std::move(ps));
+}
+
+void World::add_ps() {
+  ASSERT_NO_FATAL_FAILURE(start_ps());
+  const Status joined = ps_.back()->wait_joined(soon());
+  ASSERT_TRUE(joined.ok()) << joined;
 }
 
 World::~World() {

@@ -57,6 +57,8 @@ class World {
   explicit World(const WorldOptions& options);
   ~World();
 
+  // One more ps, registered.
+  void add_ps();
   Node& add(v1::Role role, const std::string& name);
   // A client by key, registered; the map is there.
   Node& client();
@@ -73,6 +75,7 @@ class World {
 
  private:
   Address listen(const std::string& name) const;
+  void start_ps();
 
   const WorldOptions options_;
   Metrics metrics_;
