@@ -3,24 +3,56 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 
 #include "ps/manifest.h"
 
 namespace starling {
+namespace {
+
+// Blocks of a snapshot's copies that wait, present: a first use of memory may take a virtual
+// machine a millisecond per megabyte, which training must not wait for.
+constexpr size_t kStockBlocks = 16;
+
+void stock(BufferPool& pool) {
+  std::array<Buffer, kStockBlocks> blocks;
+  for (Buffer& block : blocks) block = pool.allocate(RowCopies::kChunkBytes);
+}
+
+}  // namespace
+
+size_t CutFiles::Item::held_bytes() const {
+  size_t held = bytes.size();
+  if (rows.has_value()) held += rows->rows.size() + rows->admission.size();
+  if (part.has_value()) held += (part->weights.size() + part->state.size()) * sizeof(float);
+  return held;
+}
+
+void CutFiles::Item::make_bytes() {
+  if (rows.has_value()) bytes = rows->image();
+  if (part.has_value()) bytes = part->encode();
+  rows.reset();
+  part.reset();
+}
 
 CutFiles::CutFiles(FileSystem& fs, CutFilesOptions options)
-    : fs_(fs), options_(std::move(options)), thread_({.name = "cut-writer"}, [this] { run(); }) {}
+    : fs_(fs),
+      options_(std::move(options)),
+      maker_({.name = "cut-maker"}, [this] { make_items(); }),
+      writer_({.name = "cut-writer"}, [this] { run(); }) {}
 
 CutFiles::~CutFiles() {
   cancel();
-  thread_.join();
+  maker_.join();
+  writer_.join();
 }
 
 Status CutFiles::put(Item item, Deadline deadline) {
   MutexLock lock(mutex_);
-  const size_t bytes = item.bytes.size();
-  // An item larger than the bound gets in alone.
-  while (progress_.status.ok() && progress_.queued_bytes > 0 &&
+  const size_t bytes = item.held_bytes();
+  // An item larger than the bound gets in alone. Variables were copied at the cut: they hold their
+  // memory already, and the cut must not wait.
+  while (progress_.status.ok() && !item.part.has_value() && progress_.queued_bytes > 0 &&
          progress_.queued_bytes + bytes > options_.queue_bytes_max) {
     if (!changed_.wait(mutex_, deadline)) {
       return deadline_exceeded("{}: {} bytes wait to be written, the limit is {}", options_.path,
@@ -28,6 +60,7 @@ Status CutFiles::put(Item item, Deadline deadline) {
     }
   }
   STARLING_RETURN_IF_ERROR(progress_.status);
+  item.queued_bytes = bytes;
   progress_.queued_bytes += bytes;
   progress_.queued_bytes_max = std::max(progress_.queued_bytes_max, progress_.queued_bytes);
   queue_.push_back(std::move(item));
@@ -83,15 +116,39 @@ void CutFiles::fail(const Status& status) {
   changed_.notify_all();
 }
 
-bool CutFiles::next(Item& item) {
+void CutFiles::dispose(std::shared_ptr<void> memory) {
+  if (memory == nullptr) return;
   MutexLock lock(mutex_);
-  while (queue_.empty() && !is_finished_ && !is_cancelled_) {
+  disposed_.push_back(std::move(memory));
+  changed_.notify_all();
+}
+
+void CutFiles::drop_disposed() {
+  std::vector<std::shared_ptr<void>> memory;
+  MutexLock lock(mutex_);
+  memory.swap(disposed_);
+}
+
+bool CutFiles::next(Item& item) {
+  drop_disposed();
+  MutexLock lock(mutex_);
+  while (queue_.empty() && !is_finished_ && !is_cancelled_ && progress_.status.ok()) {
     changed_.wait(mutex_, Deadline::never());
   }
-  if (is_cancelled_ || queue_.empty()) return false;
+  if (is_cancelled_ || !progress_.status.ok() || queue_.empty()) return false;
   item = std::move(queue_.front());
   queue_.pop_front();
   return true;
+}
+
+void CutFiles::make_items() {
+  if (options_.pool != nullptr) stock(*options_.pool);
+  for (Item item; next(item);) {
+    item.make_bytes();
+    if (!made_.push(item, Deadline::never()).ok()) break;
+    if (options_.pool != nullptr) stock(*options_.pool);
+  }
+  made_.close();
 }
 
 void CutFiles::run() {
@@ -99,12 +156,14 @@ void CutFiles::run() {
   open_.clear();
   dense_.reset();
   if (!status.ok()) fail(status);
+  made_.close();
   bool is_done = false;
   {
     MutexLock lock(mutex_);
     is_done = progress_.is_done = progress_.status.ok();
   }
   if (!is_done) remove_written();
+  drop_disposed();
   MutexLock lock(mutex_);
   has_ended_ = true;
 }
@@ -112,12 +171,15 @@ void CutFiles::run() {
 Status CutFiles::write_all() {
   STARLING_ASSIGN_OR_RETURN(const bool is_taken, fs_.exists(options_.path + "/" + kManifestName));
   if (is_taken) return already_exists("{}: holds a finished cut", options_.path);
-  for (Item item; next(item);) {
-    const size_t bytes = item.bytes.size();
+  while (true) {
+    const StatusOr<Item> made = made_.pop(Deadline::never());
+    if (!made.ok()) break;  // closed: there are no more
+    const Item& item = *made;
+    STARLING_RETURN_IF_ERROR(status());
     STARLING_RETURN_IF_ERROR(write(item));
     MutexLock lock(mutex_);
-    progress_.queued_bytes -= std::min(bytes, progress_.queued_bytes);
-    progress_.bytes += bytes;
+    progress_.queued_bytes -= std::min(item.queued_bytes, progress_.queued_bytes);
+    progress_.bytes += item.bytes.size();
     if (item.kind == RecordKind::kBucket || item.kind == RecordKind::kChanges) {
       progress_.rows += image_rows(item.bytes);
     }

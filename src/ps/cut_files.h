@@ -1,13 +1,14 @@
-// CutFiles writes one shard's files of one cut on a thread of its own, fed by a bounded queue.
+// CutFiles writes one shard's files of one cut on threads of its own, fed by a bounded queue.
 //
-// Uses: base, store. Threads: put(), finish() and cancel() from the shard's lane; the thread
-// `cut-writer` writes; the rest from any.
+// Uses: base, store, table. Threads: put(), finish() and cancel() from the shard's lane; the thread
+// `cut-maker` makes images of rows while `cut-writer` writes those before; the rest from any.
 #pragma once
 
 #include <cstdint>
 #include <deque>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,11 +16,13 @@
 #include "base/clock.h"
 #include "base/ids.h"
 #include "base/mutex.h"
+#include "base/queue.h"
 #include "base/status.h"
 #include "base/thread.h"
 #include "ps/checkpoint.pb.h"
 #include "ps/checkpoint_file.h"
 #include "store/file_system.h"
+#include "table/table.h"
 
 namespace starling {
 
@@ -31,6 +34,8 @@ struct CutFilesOptions {
   Incarnation incarnation{0};
   size_t queue_bytes_max = size_t{64} << 20;  // beyond it put() waits
   uint64_t file_bytes = uint64_t{256} << 20;  // a file of rows ends at the bucket that passes this
+  // Whose blocks snapshots copy rows to; the maker keeps some present. None: they are few.
+  BufferPool* pool = nullptr;
 };
 
 class CutFiles {
@@ -48,11 +53,20 @@ class CutFiles {
     bool is_ahead =
         false;  // came before its turn: kept in a file apart, so that ranges stay narrow
     std::vector<std::byte> bytes;
+    // The writing thread makes `bytes` of them.
+    std::optional<BucketRows> rows;
+    std::optional<DensePart> part;
+
+    size_t held_bytes() const;
+    void make_bytes();
+    size_t queued_bytes = 0;  // what put() counted
   };
   // Waits while the queue is full, until the deadline. DeadlineExceeded: it stayed full. Any other
   // error is the writer's, which has failed for good.
   Status put(Item item, Deadline deadline);
   bool has_room() const;
+  // The writing thread drops it: giving much memory back to the system takes its time.
+  void dispose(std::shared_ptr<void> memory);
   // No more items come; `state` is written last.
   void finish(ckpt::ShardState state);
   // Drops what waits and removes what was written, unless all is durable: then the cut may have
@@ -77,10 +91,12 @@ class CutFiles {
  private:
   using Slot = std::pair<std::string, bool>;  // table, is_ahead
 
+  void make_items();
+  bool next(Item& item);  // false: no more
   void run();
   Status write_all();
-  bool next(Item& item);  // false: no more
   Status write(const Item& item);
+  void drop_disposed();
   Status close(const Slot& slot);
   Status write_state();
   std::string file_name(const char* suffix);
@@ -93,19 +109,24 @@ class CutFiles {
   mutable Mutex mutex_;
   CondVar changed_;
   std::deque<Item> queue_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::shared_ptr<void>> disposed_ ABSL_GUARDED_BY(mutex_);
   bool is_finished_ ABSL_GUARDED_BY(mutex_) = false;
   bool is_cancelled_ ABSL_GUARDED_BY(mutex_) = false;
   bool has_ended_ ABSL_GUARDED_BY(mutex_) = false;
   ckpt::ShardState state_ ABSL_GUARDED_BY(mutex_);
   Progress progress_ ABSL_GUARDED_BY(mutex_);
 
-  // The thread's own.
+  static constexpr size_t kMadeMax = 4;
+  Queue<Item> made_{kMadeMax};  // with their bytes, in order
+
+  // The writing thread's own.
   std::map<Slot, std::unique_ptr<CutFileWriter>> open_;
   std::unique_ptr<CutFileWriter> dense_;
   uint32_t files_made_ = 0;
   std::vector<std::string> published_;
 
-  Thread thread_;
+  Thread maker_;
+  Thread writer_;
 };
 
 }  // namespace starling

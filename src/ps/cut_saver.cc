@@ -11,8 +11,9 @@ namespace {
 
 constexpr uint32_t kCommitWithinDefault = 3600;  // seconds
 constexpr size_t kRemembered = 16;               // committed cuts
-constexpr size_t kImageHeadBytes = 32;           // of a bucket with no rows and nothing to admit
 constexpr Duration kRetry = milliseconds(1);     // the writer is behind
+constexpr size_t kSweepRows = 65536;             // at once
+constexpr size_t kCopyBytesMin = size_t{64} << 20;
 
 SaveFilter filter_of(v1::SaveFilter filter) {
   switch (filter) {
@@ -40,10 +41,11 @@ struct CutSaver::Save {
   ckpt::ShardState state;
   Base base;  // what this cut is for increments
   uint64_t rows_total = 0;
+  size_t held_bytes = 0;  // by the tables, at the cut
+  size_t copy_bytes_max = 0;
   bool in_turn = false;  // inside advance()
   bool rows_out = false;
   Status failed;
-  TimePoint next_slice;
 };
 
 // Passes the images of one table on to the writing thread.
@@ -52,16 +54,16 @@ class CutSaver::Sink final : public SnapshotSink {
   Sink(CutSaver& saver, Save& save, std::string table)
       : saver_(saver), save_(save), table_(std::move(table)) {}
 
-  void bucket(BucketId bucket, std::vector<std::byte> image) override {
-    if (save_.owns[value(bucket)] == 0 || !save_.failed.ok()) return;
+  void bucket(BucketRows rows) override {
+    if (save_.owns[value(rows.bucket)] == 0 || !save_.failed.ok()) return;
     const bool is_full = save_.option.mode() == v1::SAVE_MODE_FULL;
-    if (is_full && image.size() <= kImageHeadBytes) return;
+    if (is_full && rows.size() == 0 && rows.admission.empty()) return;
     CutFiles::Item item;
     item.kind = is_increment ? RecordKind::kChanges : RecordKind::kBucket;
-    item.number = value(bucket);
+    item.number = value(rows.bucket);
     item.table = table_;
     item.is_ahead = !save_.in_turn;
-    item.bytes = std::move(image);
+    item.rows = std::move(rows);
     save_.failed =
         save_.files->put(std::move(item), Deadline::in(saver_.clock_, saver_.options_.stall_max));
   }
@@ -75,7 +77,11 @@ class CutSaver::Sink final : public SnapshotSink {
 };
 
 CutSaver::CutSaver(Shard& shard, FileSystem& fs, const Clock& clock, CutSaverOptions options)
-    : shard_(shard), fs_(fs), clock_(clock), options_(options) {}
+    : shard_(shard),
+      fs_(fs),
+      clock_(clock),
+      options_(options),
+      pool_({.cached_bytes_max = options.queue_bytes_max}) {}
 
 CutSaver::~CutSaver() {
   if (save_ != nullptr) drop_rows();
@@ -121,6 +127,8 @@ Status CutSaver::begin(const v1::SaveOption& option) {
   if (save_ != nullptr) {
     return failed_precondition("Ps.Save: cut {} is being saved", save_->option.cut_id());
   }
+  // The cut before must have had its effect.
+  sweep(SIZE_MAX);
   auto save = std::make_unique<Save>();
   std::vector<std::string> variables;
   STARLING_RETURN_IF_ERROR(check(option, save->tables, variables));
@@ -132,15 +140,20 @@ Status CutSaver::begin(const v1::SaveOption& option) {
   for (uint32_t bucket = 0; bucket < kBuckets; ++bucket) {
     save->owns[bucket] = shard_.owns_bucket(bucket) ? 1 : 0;
   }
+  for (const std::string& name : save->tables) {
+    save->held_bytes += shard_.table(name)->memory_bytes();
+  }
+  save->copy_bytes_max = copy_bound(save->held_bytes);
   const ShardOptions& shard = shard_.options();
-  save->files =
-      std::make_unique<CutFiles>(fs_, CutFilesOptions{.path = option.path(),
-                                                      .cut_id = option.cut_id(),
-                                                      .node = shard.node,
-                                                      .lane = shard.lane,
-                                                      .incarnation = shard.incarnation,
-                                                      .queue_bytes_max = options_.queue_bytes_max,
-                                                      .file_bytes = options_.file_bytes});
+  save->files = std::make_unique<CutFiles>(
+      fs_, CutFilesOptions{.path = option.path(),
+                           .cut_id = option.cut_id(),
+                           .node = shard.node,
+                           .lane = shard.lane,
+                           .incarnation = shard.incarnation,
+                           .queue_bytes_max = options_.queue_bytes_max,
+                           .file_bytes = options_.file_bytes,
+                           .pool = save->copy_bytes_max > kCopyBytesMin ? &pool_ : nullptr});
   save_ = std::move(save);
   extra_bytes_max_ = 0;
   save_->base.cut_id = option.cut_id();
@@ -165,6 +178,17 @@ Status CutSaver::begin(const v1::SaveOption& option) {
   return absl::OkStatus();
 }
 
+// What training touches while the rows go out at the disk's pace must fit: a third of all rows,
+// when every row is as likely as any other.
+size_t CutSaver::copy_bound(size_t held) const {
+  if (options_.copy_bytes_max != 0) return options_.copy_bytes_max;
+  size_t bound = held / 2;
+  if (const size_t limit = shard_.options().memory_bytes_max; limit > 0) {
+    bound = std::min(bound, (limit - std::min(limit, shard_.memory_bytes())) / 2);
+  }
+  return std::max(bound, kCopyBytesMin);
+}
+
 Status CutSaver::begin_table(Save& save, const std::string& name, const Base* base) {
   Table& table = *shard_.table(name);
   uint64_t since = 0;
@@ -177,7 +201,11 @@ Status CutSaver::begin_table(Save& save, const std::string& name, const Base* ba
   SnapshotOptions options;
   options.filter.save = filter_of(save.option.filter());
   options.filter.since = since;
-  options.copy_bytes_max = options_.copy_bytes_max / save.tables.size();
+  // To each table by its size.
+  options.copy_bytes_max = static_cast<size_t>(static_cast<double>(save.copy_bytes_max) *
+                                               static_cast<double>(table.memory_bytes()) /
+                                               static_cast<double>(save.held_bytes));
+  options.pool = &pool_;
   Status status = table.begin_snapshot(options, *sink);
   if (status.code() == StatusCode::kOutOfRange) {
     since = options.filter.since = 0;
@@ -216,19 +244,43 @@ void CutSaver::put_variables(Save& save, const std::vector<std::string>& names) 
       CutFiles::Item item;
       item.kind = RecordKind::kPart;
       item.number = number;
-      item.bytes = part.encode();
+      item.part = std::move(part);
       if (!save.failed.ok()) return;
       save.failed = save.files->put(std::move(item), Deadline::in(clock_, options_.stall_max));
     }
   }
 }
 
-bool CutSaver::has_more() const { return save_ != nullptr && !save_->rows_out; }
+bool CutSaver::has_more() const {
+  return sweep_.has_value() || (save_ != nullptr && !save_->rows_out);
+}
+
+void CutSaver::sweep(size_t rows) {
+  for (size_t done = 0; sweep_.has_value() && done < rows;) {
+    if (Table* table = shard_.table(sweep_->tables.back()); table != nullptr) {
+      const uint32_t first = sweep_->next;
+      for (; sweep_->next < kBuckets && done < rows; ++sweep_->next) {
+        done += table->rows_in(BucketId{static_cast<uint16_t>(sweep_->next)});
+      }
+      table->finish_save(sweep_->filter, first, sweep_->next - first);
+      if (sweep_->next < kBuckets) return;
+    }
+    sweep_->next = 0;
+    sweep_->tables.pop_back();
+    if (sweep_->tables.empty()) sweep_.reset();
+  }
+}
 
 bool CutSaver::advance(bool is_idle) {
   std::erase_if(retired_, [](const auto& files) { return files->has_ended(); });
-  if (save_ == nullptr) return false;
   const TimePoint now = clock_.now();
+  if (sweep_.has_value()) {
+    if (!is_idle && now < next_slice_) return false;
+    sweep(kSweepRows);
+    next_slice_ = now + (clock_.now() - now) * options_.busy_share;
+    return has_more();
+  }
+  if (save_ == nullptr) return false;
   if (save_->deadline.passed(now)) {
     cancel(save_->option.cut_id());
     return false;
@@ -241,32 +293,33 @@ bool CutSaver::advance(bool is_idle) {
     return false;
   }
   if (!save_->files->has_room()) {
-    save_->next_slice = now + kRetry;
+    next_slice_ = now + kRetry;
     return false;
   }
   size_t copies = 0;
   for (const std::string& name : save_->tables) {
     copies += shard_.table(name)->snapshot_copy_bytes();
   }
-  const bool is_urgent = copies > options_.copy_bytes_max / 4 * 3;
-  if (!is_idle && !is_urgent && now < save_->next_slice) return false;
+  const bool is_urgent = copies > save_->copy_bytes_max / 4 * 3;
+  if (!is_idle && !is_urgent && now < next_slice_) return false;
   Table& table = *shard_.table(save_->tables[save_->current]);
   save_->in_turn = true;
   const size_t rows = std::max<size_t>(1, options_.slice_bytes / table.layout().stride);
   const bool is_more = table.advance_snapshot(rows);
   save_->in_turn = false;
   if (!is_more) {
-    table.end_snapshot();
+    save_->files->dispose(table.end_snapshot());
     next_table();
   }
   const TimePoint end = clock_.now();
-  save_->next_slice = end + (end - now) * (options_.busy_share - 1);
+  next_slice_ = end + (end - now) * (options_.busy_share - 1);
   return has_more();
 }
 
 TimePoint CutSaver::next_slice() const {
+  if (sweep_.has_value()) return next_slice_;
   if (save_ == nullptr) return retired_.empty() ? TimePoint::max() : clock_.now() + kRetry;
-  return save_->rows_out ? save_->deadline.at() : save_->next_slice;
+  return save_->rows_out ? save_->deadline.at() : next_slice_;
 }
 
 void CutSaver::next_table() {
@@ -279,7 +332,9 @@ void CutSaver::next_table() {
 // No table is held any longer; what is out stays with the writing thread.
 void CutSaver::drop_rows() {
   for (const auto& [name, sink] : save_->sinks) {
-    if (Table* table = shard_.table(name); table != nullptr) table->end_snapshot();
+    if (Table* table = shard_.table(name); table != nullptr) {
+      save_->files->dispose(table->end_snapshot());
+    }
   }
   save_->rows_out = true;
 }
@@ -322,9 +377,10 @@ Status CutSaver::commit(uint64_t cut_id) {
   if (!reply.done()) return failed_precondition("Ps.Save: cut {} is not all written", cut_id);
   const v1::SaveFilter filter = save_->option.filter();
   if (filter != v1::SAVE_FILTER_ALL) {
-    for (const std::string& name : save_->tables) {
-      shard_.table(name)->finish_save(filter_of(filter));
+    if (!save_->tables.empty()) {
+      sweep_ = {.filter = filter_of(filter), .tables = save_->tables, .next = 0};
     }
+    sweep(kSweepRows);
   } else {
     bases_.push_back(std::move(save_->base));
     if (bases_.size() > kRemembered) bases_.pop_front();

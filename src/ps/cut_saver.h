@@ -10,6 +10,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,11 +24,13 @@
 namespace starling {
 
 struct CutSaverOptions {
-  size_t copy_bytes_max = size_t{256} << 20;  // of all tables together
+  // Of all tables together; 0: half of what they hold, at least 64 MiB, and of what
+  // ShardOptions::memory_bytes_max leaves at most half.
+  size_t copy_bytes_max = 0;
   size_t queue_bytes_max = size_t{64} << 20;  // of images that wait to be written
   uint64_t file_bytes = uint64_t{256} << 20;  // of a file of rows, about
   size_t slice_bytes = size_t{512} << 10;     // handed out between two requests, about
-  uint32_t busy_share = 5;                    // under load a slice takes one part of so many
+  uint32_t busy_share = 16;                   // under load slices take one part of so many
   // A push that must wait for the store longer than this ends the save instead.
   Duration stall_max = seconds(30);
 };
@@ -51,7 +54,7 @@ class CutSaver {
   void cancel(uint64_t cut_id);
 
   bool is_saving() const { return save_ != nullptr; }
-  // True while rows are left to hand out.
+  // True while rows are left to hand out, or to change after a commit.
   bool has_more() const;
   // One slice, when it is time for one. Under load (`is_idle` is false) slices take about one part
   // in `busy_share` of the time, unless copies near their bound: then writing goes ahead of
@@ -64,7 +67,10 @@ class CutSaver {
   size_t extra_bytes_max() const { return extra_bytes_max_; }
 
   // The shard's rows have come from a cut: what was written before is no base any more.
-  void forget_bases() { bases_.clear(); }
+  void forget_bases() {
+    bases_.clear();
+    sweep_.reset();
+  }
 
  private:
   class Sink;
@@ -74,6 +80,12 @@ class CutSaver {
     std::map<std::string, uint64_t> operations;  // of each table at the cut
   };
   struct Save;
+  // What a commit changes in rows, bucket by bucket.
+  struct Sweep {
+    SaveFilter filter;
+    std::vector<std::string> tables;  // the last is under way
+    uint32_t next = 0;                // bucket of it
+  };
   struct Committed {
     uint64_t cut_id = 0;
     v1::SaveReply reply;
@@ -81,9 +93,12 @@ class CutSaver {
 
   Status check(const v1::SaveOption& option, std::vector<std::string>& tables,
                std::vector<std::string>& variables) const;
+  size_t copy_bound(size_t held) const;
   Status begin_table(Save& save, const std::string& name, const Base* base);
   Status put_deletions(Save& save, const Table& table, uint64_t since);
   void put_variables(Save& save, const std::vector<std::string>& names);
+  // About `rows` rows; the rest stays in sweep_.
+  void sweep(size_t rows);
   void next_table();
   void drop_rows();
   void retire();
@@ -93,7 +108,10 @@ class CutSaver {
   FileSystem& fs_;
   const Clock& clock_;
   const CutSaverOptions options_;
+  BufferPool pool_;  // of copies, and of rows on their way to the writing thread
   std::unique_ptr<Save> save_;
+  std::optional<Sweep> sweep_;
+  TimePoint next_slice_;
   std::deque<Base> bases_;                          // of committed cuts, newest last
   std::deque<Committed> committed_;                 // for repeats, newest last
   std::vector<std::unique_ptr<CutFiles>> retired_;  // their threads are about to end

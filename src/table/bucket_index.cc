@@ -212,6 +212,14 @@ void BucketIndex::insert(uint32_t bucket, uint64_t hash, RowNumber row) {
   ++entry.rows;
 }
 
+void BucketIndex::reserve(uint32_t bucket, uint32_t rows) {
+  IndexBucket& entry = buckets_[bucket];
+  if (rows == 0) return;
+  const uint32_t needed =
+      GroupPool::round_up((entry.rows + rows + kGroupRowsMax - 1) / kGroupRowsMax);
+  if (entry.groups == &empty_ || needed > entry.group_count) resize(entry, needed);
+}
+
 BucketIndex::Slot BucketIndex::slot_of(uint32_t bucket, uint64_t hash, RowNumber row) const {
   const IndexBucket& entry = buckets_[bucket];
   uint32_t at = slot_bits(hash, entry.group_count);

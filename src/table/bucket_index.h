@@ -83,6 +83,8 @@ class BucketIndex {
   RowNumber find(uint32_t bucket, uint64_t hash, Key key) const;
   // The key must not be there.
   void insert(uint32_t bucket, uint64_t hash, RowNumber row);
+  // Room for `rows` more, so that inserting them moves nothing.
+  void reserve(uint32_t bucket, uint32_t rows);
   // The row must be there.
   void erase(uint32_t bucket, uint64_t hash, RowNumber row);
   void replace(uint32_t bucket, uint64_t hash, RowNumber from, RowNumber to);

@@ -1,5 +1,6 @@
 #include "table/pooling.h"
 
+#include <algorithm>
 #include <bit>
 
 #include "base/check.h"
@@ -12,16 +13,19 @@ Status SegmentLayout::check(size_t keys) const {
   if (starts.empty() || starts.front() != 0 || starts.back() != positions.size()) {
     return invalid_argument("layout: starts must run from 0 to the {} positions", positions.size());
   }
-  for (size_t s = 0; s + 1 < starts.size(); ++s) {
+  // Without a branch per entry; only a layout that is wrong is looked at entry by entry.
+  uint32_t descends = 0;
+  for (size_t s = 0; s + 1 < starts.size(); ++s) descends |= uint32_t{starts[s] > starts[s + 1]};
+  for (size_t s = 0; descends != 0 && s + 1 < starts.size(); ++s) {
     if (starts[s] > starts[s + 1]) {
       return invalid_argument("layout: segment {} starts at {}, after its end {}", s, starts[s],
                               starts[s + 1]);
     }
   }
-  for (const uint32_t position : positions) {
-    if (position >= keys) {
-      return invalid_argument("layout: position {} is past the {} keys", position, keys);
-    }
+  uint32_t highest = 0;
+  for (const uint32_t position : positions) highest = std::max(highest, position);
+  if (!positions.empty() && highest >= keys) {
+    return invalid_argument("layout: position {} is past the {} keys", highest, keys);
   }
   if (divisors.empty()) return {};
   if (divisors.size() != segments()) {
@@ -73,6 +77,19 @@ void KeyMerger::merge(std::span<const Key> keys) {
     }
     position_.push_back(slots_[at] - 1);
   }
+}
+
+bool KeyMerger::all_differ(std::span<const Key> keys) {
+  const size_t slots = std::bit_ceil(keys.size() * 4 + 1);
+  slots_.assign(slots, 0);
+  for (size_t i = 0; i < keys.size(); ++i) {
+    size_t at = mixed_hash(keys[i]) & (slots - 1);
+    for (; slots_[at] != 0; at = (at + 1) & (slots - 1)) {
+      if (keys[slots_[at] - 1] == keys[i]) return false;
+    }
+    slots_[at] = static_cast<uint32_t>(i + 1);
+  }
+  return true;
 }
 
 std::vector<float> KeyMerger::sum(std::span<const float> values, size_t dim) const {

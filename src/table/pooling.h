@@ -53,6 +53,8 @@ void scatter_counts(const SegmentLayout& layout, std::span<const float> per_segm
 class KeyMerger {
  public:
   void merge(std::span<const Key> keys);
+  // Whether no key is there twice; what merge() found is kept.
+  bool all_differ(std::span<const Key> keys);
 
   std::span<const Key> unique() const { return unique_; }
   std::span<const uint32_t> position() const { return position_; }  // (keys) -> index into unique()

@@ -198,12 +198,15 @@ void Table::read_block(const ProbedBlock& block, float* out) const {
   }
 }
 
-void Table::read_missing(const ProbedBlock& block, float* out) const {
+size_t Table::read_missing(const ProbedBlock& block, float* out) const {
   const size_t dim = layout_.dim;
+  size_t missing = 0;
   for (size_t i = 0; i < block.keys.size(); ++i) {
     if (block.rows[i] != kNoRow) continue;
     missing_weights(block.keys[i], {out + (block.first + i) * dim, dim});
+    ++missing;
   }
+  return missing;
 }
 
 Status Table::locate(std::span<const Key> keys, RowHints& hints) const {
@@ -216,7 +219,8 @@ Status Table::locate(std::span<const Key> keys, RowHints& hints) const {
   return {};
 }
 
-Status Table::gather(std::span<const Key> keys, const RowHints* hints, std::span<float> out) const {
+Status Table::gather(std::span<const Key> keys, const RowHints* hints, std::span<float> out,
+                     uint64_t* missing) const {
   STARLING_RETURN_IF_ERROR(check_keys(keys));
   if (out.size() != keys.size() * layout_.dim ||
       (hints != nullptr && hints->rows.size() != keys.size())) {
@@ -226,11 +230,13 @@ Status Table::gather(std::span<const Key> keys, const RowHints* hints, std::span
   ProbeView view = probe_view(kWeightsOffset + layout_.weight_bytes);
   const bool copies = hints == nullptr && layout_.is_float32();
   if (copies) view.out = out.data();
+  uint64_t without = 0;
   probe(keys, hints, view, lookup_hints_, [&](const ProbedBlock& block) {
     if (!copies) read_block(block, out.data());
     if (!block.all_found) [[unlikely]]
-      read_missing(block, out.data());
+      without += read_missing(block, out.data());
   });
+  if (missing != nullptr) *missing = without;
   return {};
 }
 

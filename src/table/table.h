@@ -113,8 +113,9 @@ class Table {
   // the keys. --
   Status locate(std::span<const Key> keys, RowHints& hints) const;
   // Copies the weights of `keys` to out (keys, dim). A missing key reads as its first value, one
-  // that is not admitted as the configured default.
-  Status gather(std::span<const Key> keys, const RowHints* hints, std::span<float> out) const;
+  // that is not admitted as the configured default. `missing` is set to how many keys had no row.
+  Status gather(std::span<const Key> keys, const RowHints* hints, std::span<float> out,
+                uint64_t* missing = nullptr) const;
   // Gathers and pools into out (layout.outputs(pooling), dim).
   Status pool(std::span<const Key> keys, const RowHints* hints, const SegmentLayout& segments,
               Pooling pooling, std::span<float> out) const;
@@ -162,19 +163,21 @@ class Table {
   // Moves up to `rows_max` rows into holes and gives the memory behind them back. Does nothing
   // during a snapshot.
   void compact(size_t rows_max = SIZE_MAX);
-  // What publishing a save changes in the rows (save_changes).
-  void finish_save(SaveFilter filter);
+  // What publishing a save changes in the rows (save_changes) of the buckets [first, first +
+  // count). One call per bucket range keeps each short.
+  void finish_save(SaveFilter filter, uint32_t first = 0, uint32_t count = kBuckets);
 
   // -- Snapshot: every row as it is now, bucket by bucket, each bucket once, while operations go
   // on. -- FailedPrecondition: one is under way.
   Status begin_snapshot(const SnapshotOptions& options, SnapshotSink& sink);
   // Hands out buckets until about `rows` rows are out. False when all buckets are.
   bool advance_snapshot(size_t rows);
-  // Ends it, finished or not. Rows that were erased meanwhile are free from now on.
-  void end_snapshot();
+  // Ends it, finished or not. Rows that were erased meanwhile are free from now on. What it gives
+  // back is memory alone, to be dropped where time does not matter; null when there was none.
+  std::unique_ptr<Snapshot> end_snapshot();
   bool in_snapshot() const { return snapshot_ != nullptr; }
   // Memory that copies of rows hold because of it.
-  size_t snapshot_copy_bytes() const { return snapshot_ == nullptr ? 0 : snapshot_->copy_bytes; }
+  size_t snapshot_copy_bytes() const { return snapshot_ == nullptr ? 0 : snapshot_->copy_bytes(); }
 
   // -- Changes --
   // Calls changed(key) for every row that a push, set or import touched after operation n, and
@@ -232,8 +235,8 @@ class Table {
   void write_weights(std::byte* row, std::span<const float> weights) const;
   // The weights of the block's rows to their places in out (all keys of the batch, dim).
   void read_block(const ProbedBlock& block, float* out) const;
-  // The same for its keys without a row.
-  void read_missing(const ProbedBlock& block, float* out) const;
+  // The same for its keys without a row; how many they are.
+  size_t read_missing(const ProbedBlock& block, float* out) const;
   void begin_operation();
   RowNumber create(Key key, uint64_t hash, uint32_t bucket);
   // Records the deletion, takes the row out of the index and discards it.
@@ -254,7 +257,7 @@ class Table {
   void walk_missing(Walk& walk);
   RowNumber admit(Walk& walk, size_t i, uint64_t hash, uint32_t bucket);
   void touch(const Walk& walk, size_t i, std::byte* data, RowNumber row) {
-    if (snapshot_ != nullptr) [[unlikely]] {
+    if (snapshot_ != nullptr && stamp_of(data) <= snapshot_->stamp) [[unlikely]] {
       const Key key = key_of(data);
       preserve(bucket_of(key, mixed_hash(key)), row);
     }
@@ -268,14 +271,11 @@ class Table {
   void step_rest(float rate, const float* scales, StepBlock& block);
 
   // table_bucket.cc
-  void append_row(const std::byte* row, std::vector<std::byte>& out) const;
-  std::vector<std::byte> image_of(uint32_t bucket, const RowFilter& filter,
-                                  std::vector<const std::byte*> rows,
-                                  std::span<const std::byte> admission) const;
   bool passes(const RowFilter& filter, const std::byte* row) const;
   Status check_image(std::span<const std::byte> image) const;
   // The key's row, created where it is missing, ready to be overwritten.
   std::byte* row_to_set(Key key);
+  std::byte* new_row(uint32_t bucket, Key key);
 
   // table_shrink.cc
   void evict(uint32_t bucket, uint64_t hash, RowNumber row, EvictionReason reason);

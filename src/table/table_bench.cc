@@ -428,7 +428,7 @@ double memcpy_rate() {
 
 class CountingSink final : public SnapshotSink {
  public:
-  void bucket(BucketId, std::vector<std::byte> image) override { bytes += image.size(); }
+  void bucket(BucketRows rows) override { bytes += rows.image().size(); }
   size_t bytes = 0;
 };
 

@@ -35,15 +35,47 @@ size_t image_row_bytes(const RowLayout& layout) {
          (layout.payload_end - layout.statistics);
 }
 
-}  // namespace
-
-void Table::append_row(const std::byte* row, std::vector<std::byte>& out) const {
-  out.insert(out.end(), row, row + sizeof(uint64_t));
-  out.insert(out.end(), row + kWeightsOffset, row + kWeightsOffset + layout_.weight_bytes);
-  out.insert(out.end(), row + layout_.state,
-             row + layout_.state + layout_.state_floats * sizeof(float));
-  out.insert(out.end(), row + layout_.statistics, row + layout_.payload_end);
+std::byte* append(std::byte* to, const std::byte* from, size_t bytes) {
+  std::memcpy(to, from, bytes);
+  return to + bytes;
 }
+
+// Where the bytes behind those that were copied start.
+const std::byte* copy_to(std::byte* to, const std::byte* from, size_t bytes) {
+  std::memcpy(to, from, bytes);
+  return from + bytes;
+}
+
+// The bytes of docs/format/table.md.
+std::vector<std::byte> make_image(const RowLayout& layout, uint32_t bucket,
+                                  std::span<const std::byte* const> rows,
+                                  std::span<const std::byte> admission) {
+  std::vector<std::pair<Key, const std::byte*>> sorted;
+  sorted.reserve(rows.size());
+  for (const std::byte* row : rows) sorted.emplace_back(key_of(row), row);
+  std::sort(sorted.begin(), sorted.end());
+  const ImageHeader header{kImageMagic,
+                           static_cast<uint16_t>(bucket),
+                           static_cast<uint8_t>(layout.storage),
+                           statistics_bits(layout),
+                           static_cast<uint32_t>(layout.dim),
+                           static_cast<uint32_t>(layout.state_floats),
+                           sorted.size(),
+                           admission.size()};
+  std::vector<std::byte> image(sizeof header + sorted.size() * image_row_bytes(layout) +
+                               admission.size());
+  std::byte* to = append(image.data(), reinterpret_cast<const std::byte*>(&header), sizeof header);
+  for (const auto& [key, row] : sorted) {
+    to = append(to, row, sizeof(uint64_t));
+    to = append(to, row + kWeightsOffset, layout.weight_bytes);
+    to = append(to, row + layout.state, layout.state_floats * sizeof(float));
+    to = append(to, row + layout.statistics, layout.payload_end - layout.statistics);
+  }
+  std::copy(admission.begin(), admission.end(), to);
+  return image;
+}
+
+}  // namespace
 
 bool Table::passes(const RowFilter& filter, const std::byte* row) const {
   if (filter.since != 0 && stamp_of(row) + stamp_base_ <= filter.since) return false;
@@ -51,29 +83,11 @@ bool Table::passes(const RowFilter& filter, const std::byte* row) const {
   return save_takes(options_.statistics, filter.save, layout_.read_statistics(row));
 }
 
-std::vector<std::byte> Table::image_of(uint32_t bucket, const RowFilter& filter,
-                                       std::vector<const std::byte*> rows,
-                                       std::span<const std::byte> admission) const {
-  std::erase_if(rows, [&](const std::byte* row) { return !passes(filter, row); });
-  std::vector<std::pair<Key, const std::byte*>> sorted;
-  sorted.reserve(rows.size());
-  for (const std::byte* row : rows) sorted.emplace_back(key_of(row), row);
-  std::sort(sorted.begin(), sorted.end());
-  const ImageHeader header{kImageMagic,
-                           static_cast<uint16_t>(bucket),
-                           static_cast<uint8_t>(layout_.storage),
-                           statistics_bits(layout_),
-                           static_cast<uint32_t>(layout_.dim),
-                           static_cast<uint32_t>(layout_.state_floats),
-                           sorted.size(),
-                           admission.size()};
-  std::vector<std::byte> image;
-  image.reserve(sizeof header + sorted.size() * image_row_bytes(layout_) + admission.size());
-  const auto* bytes = reinterpret_cast<const std::byte*>(&header);
-  image.insert(image.end(), bytes, bytes + sizeof header);
-  for (const auto& [key, row] : sorted) append_row(row, image);
-  image.insert(image.end(), admission.begin(), admission.end());
-  return image;
+std::vector<std::byte> BucketRows::image() const {
+  std::vector<const std::byte*> list;
+  list.reserve(size());
+  for (size_t at = 0; at < rows.size(); at += layout.stride) list.push_back(rows.data() + at);
+  return make_image(layout, value(bucket), list, admission);
 }
 
 std::vector<std::byte> Table::export_bucket(BucketId bucket, const RowFilter& filter) const {
@@ -83,9 +97,10 @@ std::vector<std::byte> Table::export_bucket(BucketId bucket, const RowFilter& fi
     __builtin_prefetch(slabs_->at(row));
     rows.push_back(slabs_->at(row));
   });
+  std::erase_if(rows, [&](const std::byte* row) { return !passes(filter, row); });
   std::vector<std::byte> admission;
   admission_->save(value(bucket), admission);
-  return image_of(value(bucket), filter, std::move(rows), admission);
+  return make_image(layout_, value(bucket), rows, admission);
 }
 
 Status Table::check_image(std::span<const std::byte> image) const {
@@ -150,20 +165,34 @@ Status Table::import_bucket(std::span<const std::byte> image) {
   STARLING_RETURN_IF_ERROR(
       admission_->restore(header.bucket, image.last(static_cast<size_t>(header.admission_bytes))));
   begin_operation();
-  const size_t state_bytes = layout_.state_floats * sizeof(float);
-  const std::byte* at = image.data() + sizeof header;
-  for (uint64_t i = 0; i < header.rows; ++i) {
-    std::byte* row = row_to_set(key_of(at));
-    at += sizeof(uint64_t);
-    std::memcpy(row + kWeightsOffset, at, layout_.weight_bytes);
-    at += layout_.weight_bytes;
-    std::memcpy(row + layout_.state, at, state_bytes);
-    at += state_bytes;
-    std::memcpy(row + layout_.statistics, at, layout_.payload_end - layout_.statistics);
-    at += layout_.payload_end - layout_.statistics;
+  const bool is_new =
+      rows_in(BucketId{header.bucket}) == 0 && snapshot_ == nullptr && victims_.empty();
+  if (is_new) index_->reserve(header.bucket, static_cast<uint32_t>(header.rows));
+  const size_t row_bytes = image_row_bytes(layout_);
+  const std::byte* from = image.data() + sizeof header;
+  for (uint64_t i = 0; i < header.rows; ++i, from += row_bytes) {
+    std::byte* row = is_new ? new_row(header.bucket, key_of(from)) : row_to_set(key_of(from));
+    const std::byte* at = from + sizeof(uint64_t);
+    at = copy_to(row + kWeightsOffset, at, layout_.weight_bytes);
+    at = copy_to(row + layout_.state, at, layout_.state_floats * sizeof(float));
+    copy_to(row + layout_.statistics, at, layout_.payload_end - layout_.statistics);
     offer_victim(header.bucket, row);
   }
+  if (is_new) {
+    live_rows_ += header.rows;
+    ++generation_;
+  }
   return {};
+}
+
+// A row of a key that has none, all of which the caller writes: no first values, no search.
+std::byte* Table::new_row(uint32_t bucket, Key key) {
+  const RowNumber row = slabs_->take();
+  std::byte* data = slabs_->at(row);
+  std::memcpy(data, &key, sizeof key);
+  set_stamp(data, stamp());
+  index_->insert(bucket, mixed_hash(key), row);
+  return data;
 }
 
 Status Table::set(std::span<const Key> keys, const RowBatch& values) {

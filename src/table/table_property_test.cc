@@ -29,8 +29,8 @@ void PrintTo(const Setup& setup, std::ostream* out) {
 // Keeps images and turns them back into rows by importing them into a fresh table.
 class KeptImages final : public SnapshotSink {
  public:
-  void bucket(BucketId bucket, std::vector<std::byte> image) override {
-    EXPECT_TRUE(images.emplace(value(bucket), std::move(image)).second) << "a bucket came twice";
+  void bucket(BucketRows rows) override {
+    EXPECT_TRUE(images.emplace(value(rows.bucket), rows.image()).second) << "a bucket came twice";
   }
   std::map<uint16_t, std::vector<std::byte>> images;
 };

@@ -132,11 +132,12 @@ void Table::compact(size_t rows_max) {
   }
 }
 
-void Table::finish_save(SaveFilter filter) {
+void Table::finish_save(SaveFilter filter, uint32_t first, uint32_t count) {
   begin_operation();
   if (filter == SaveFilter::kAll || !options_.statistics.enabled) return;
   last_sweep_ = operation_;
-  for (uint32_t bucket = 0; bucket < kBuckets; ++bucket) {
+  const uint32_t end = std::min(kBuckets, first + std::min(count, kBuckets));
+  for (uint32_t bucket = first; bucket < end; ++bucket) {
     index_->for_each(bucket, [&](RowNumber row) {
       std::byte* data = slabs_->at(row);
       const RowStatistics before = layout_.read_statistics(data);

@@ -421,11 +421,51 @@ TEST(Table, AdmissionStateMovesWithItsBucket) {
 
 class Images final : public SnapshotSink {
  public:
-  void bucket(BucketId bucket, std::vector<std::byte> image) override {
-    images[value(bucket)] = std::move(image);
-  }
+  void bucket(BucketRows rows) override { images[value(rows.bucket)] = rows.image(); }
   std::map<uint16_t, std::vector<std::byte>> images;
 };
+
+TEST(Table, ASnapshotTakesTheMomentWhateverIsTouchedHoweverOften) {
+  auto table = make(base_options());
+  std::vector<Key> keys;
+  for (uint64_t i = 0; i < 20'000; ++i) keys.push_back(Key{i % 3 == 0 ? i : i * 7919});
+  push(*table, keys);
+  std::map<uint16_t, std::vector<std::byte>> then;
+  for (uint32_t b = 0; b < kBuckets; ++b) {
+    then[static_cast<uint16_t>(b)] = table->export_bucket(BucketId{static_cast<uint16_t>(b)});
+  }
+  Images sink;
+  BufferPool pool;
+  SnapshotOptions options;
+  options.pool = &pool;
+  options.copy_bytes_max = size_t{8} << 20;
+  ASSERT_TRUE(table->begin_snapshot(options, sink).ok());
+  bool is_more = true;
+  for (size_t round = 0; is_more; ++round) {
+    push(*table,
+         std::vector<Key>(keys.begin() + static_cast<ptrdiff_t>(round * 997 % 15'000), keys.end()));
+    is_more = table->advance_snapshot(2000);
+  }
+  EXPECT_EQ(table->snapshot_copy_bytes(), 0u) << "all buckets are out";
+  EXPECT_NE(table->end_snapshot(), nullptr);
+  EXPECT_EQ(sink.images, then);
+  EXPECT_EQ(table->end_snapshot(), nullptr);
+}
+
+TEST(Table, GatherTellsHowManyKeysHaveNoRow) {
+  auto table = make(base_options());
+  push(*table, keys_of({1, 2, 3}));
+  const auto keys = keys_of({1, 2, 3, 4, 5, 4});
+  std::vector<float> out(keys.size() * table->dim());
+  uint64_t missing = 77;
+  ASSERT_TRUE(table->gather(keys, nullptr, out, &missing).ok());
+  EXPECT_EQ(missing, 3u);
+  RowHints hints;
+  ASSERT_TRUE(table->locate(keys, hints).ok());
+  push(*table, keys_of({5}));
+  ASSERT_TRUE(table->gather(keys, &hints, out, &missing).ok());
+  EXPECT_EQ(missing, 2u);
+}
 
 TEST(Table, ASnapshotHoldsTheAdmissionStateOfItsMoment) {
   TableOptions options = base_options();
