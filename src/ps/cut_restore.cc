@@ -6,6 +6,8 @@
 #include <cstring>
 #include <set>
 
+#include "base/queue.h"
+#include "base/thread.h"
 #include "ps/checkpoint_file.h"
 
 namespace starling {
@@ -157,6 +159,77 @@ Status apply_record(const FileRecord& record, bool is_base, Table& table,
   return table.import_bucket(record.bytes);
 }
 
+// Reads the records of files one after the other on a thread of its own, a few ahead of who takes
+// them, so that checking bytes and filling tables go side by side.
+class RecordStream {
+ public:
+  struct Source {
+    const Cut* cut = nullptr;
+    const ckpt::File* file = nullptr;
+    bool is_base = false;  // of the chain's first cut
+  };
+  struct Item {
+    const Source* source = nullptr;  // null: all files have been read
+    FileRecord record;               // kEnd after the last of a file
+    uint64_t bytes_read = 0;         // of a file, at its end
+  };
+
+  RecordStream(FileSystem& fs, std::vector<Source> sources)
+      : fs_(fs),
+        sources_(std::move(sources)),
+        thread_({.name = "cut-decoder"}, [this] { run(); }) {}
+  ~RecordStream() {
+    items_.close();
+    thread_.join();
+  }
+  RecordStream(const RecordStream&) = delete;
+  RecordStream& operator=(const RecordStream&) = delete;
+
+  // Waits for as long as the store does, which has its own deadlines.
+  StatusOr<Item> next() {
+    STARLING_ASSIGN_OR_RETURN(StatusOr<Item> item, items_.pop(Deadline::never()));
+    return item;
+  }
+  // Its memory is used for another record.
+  void recycle(std::vector<std::byte> bytes) { (void)spent_.try_push(std::move(bytes)); }
+
+ private:
+  static constexpr size_t kAhead = 4;  // records
+
+  void run() {
+    for (const Source& source : sources_) {
+      if (const Status status = read(source); !status.ok()) {
+        (void)items_.push(StatusOr<Item>(status), Deadline::never());
+        return;
+      }
+    }
+    (void)items_.push(StatusOr<Item>(Item{}), Deadline::never());
+  }
+  // Cancelled: nobody takes them any more.
+  Status read(const Source& source) {
+    STARLING_ASSIGN_OR_RETURN(
+        const std::unique_ptr<CutFileReader> reader,
+        CutFileReader::open(fs_, source.cut->path, *source.file, source.cut->manifest.cut_id()));
+    while (true) {
+      Item item{.source = &source};
+      if (StatusOr<std::vector<std::byte>> spent = spent_.try_pop(); spent.ok()) {
+        item.record.bytes = *std::move(spent);
+      }
+      STARLING_RETURN_IF_ERROR(reader->next(item.record));
+      const bool is_end = item.record.kind == RecordKind::kEnd;
+      if (is_end) item.bytes_read = reader->bytes_read();
+      STARLING_RETURN_IF_ERROR(items_.push(StatusOr<Item>(std::move(item)), Deadline::never()));
+      if (is_end) return absl::OkStatus();
+    }
+  }
+
+  FileSystem& fs_;
+  const std::vector<Source> sources_;
+  Queue<StatusOr<Item>> items_{kAhead};
+  Queue<std::vector<std::byte>> spent_{2 * kAhead};
+  Thread thread_;
+};
+
 // The floats of `from` that lie in [begin, end), where both count elements of the variable.
 void copy_overlap(const DensePart& from, uint64_t begin, uint64_t end, size_t vectors,
                   DensePart& to) {
@@ -239,28 +312,32 @@ StatusOr<std::unique_ptr<DenseVariable>> restore_variable(const v1::DenseOptions
 StatusOr<TableRead> read_table(FileSystem& fs, const std::vector<Cut>& chain, Table& table,
                                const std::vector<uint8_t>& owns,
                                const std::function<Status()>& interrupted) {
-  TableRead read;
+  std::vector<RecordStream::Source> sources;
   for (size_t i = 0; i < chain.size(); ++i) {
-    const Cut& cut = chain[i];
-    for (const ckpt::File& file : cut.manifest.files()) {
+    for (const ckpt::File& file : chain[i].manifest.files()) {
       if (file.kind() != ckpt::FILE_KIND_ROWS || file.table() != table.options().name) continue;
-      if (!owns_any(owns, file)) continue;
-      STARLING_ASSIGN_OR_RETURN(const std::unique_ptr<CutFileReader> reader,
-                                CutFileReader::open(fs, cut.path, file, cut.manifest.cut_id()));
-      for (FileRecord record;;) {
-        if (interrupted) STARLING_RETURN_IF_ERROR(interrupted());
-        STARLING_RETURN_IF_ERROR(reader->next(record));
-        if (record.kind == RecordKind::kEnd) break;
-        STARLING_RETURN_IF_ERROR(
-            with_context(apply_record(record, i == 0, table, owns), cut.path + "/" + file.name()));
-        if (record.kind != RecordKind::kDeleted && owns[record.number] != 0) {
-          read.rows += image_rows(record.bytes);
-        }
-      }
-      read.bytes += reader->bytes_read();
+      if (owns_any(owns, file)) sources.push_back({&chain[i], &file, i == 0});
     }
   }
-  return read;
+  TableRead read;
+  RecordStream stream(fs, std::move(sources));
+  while (true) {
+    if (interrupted) STARLING_RETURN_IF_ERROR(interrupted());
+    STARLING_ASSIGN_OR_RETURN(RecordStream::Item item, stream.next());
+    if (item.source == nullptr) return read;
+    const FileRecord& record = item.record;
+    if (record.kind == RecordKind::kEnd) {
+      read.bytes += item.bytes_read;
+      continue;
+    }
+    STARLING_RETURN_IF_ERROR(
+        with_context(apply_record(record, item.source->is_base, table, owns),
+                     item.source->cut->path + "/" + item.source->file->name()));
+    if (record.kind != RecordKind::kDeleted && owns[record.number] != 0) {
+      read.rows += image_rows(record.bytes);
+    }
+    stream.recycle(std::move(item.record.bytes));
+  }
 }
 
 StatusOr<std::map<std::string, DenseParts>> read_dense(FileSystem& fs, const Cut& cut) {

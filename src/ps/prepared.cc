@@ -3,7 +3,7 @@
 #include <xxhash.h>
 
 #include <algorithm>
-#include <cmath>
+#include <bit>
 #include <set>
 
 namespace starling {
@@ -15,12 +15,12 @@ StatusOr<const Tensor*> index_tensor(const Message& message, uint32_t index,
 }
 
 Status check_samples(std::span<const uint32_t> samples, uint32_t limit, const std::string& what) {
-  for (size_t i = 0; i < samples.size(); ++i) {
-    if (samples[i] >= limit)
-      return invalid_argument("{}: sample {} of a batch of {}", what, samples[i], limit);
-    if (i > 0 && samples[i] <= samples[i - 1])
-      return invalid_argument("{}: samples must be ascending", what);
-  }
+  // Without a branch per sample.
+  uint32_t stays = 0;
+  for (size_t i = 1; i < samples.size(); ++i) stays |= uint32_t{samples[i] <= samples[i - 1]};
+  if (stays != 0) return invalid_argument("{}: samples must be ascending", what);
+  if (!samples.empty() && samples.back() >= limit)
+    return invalid_argument("{}: sample {} of a batch of {}", what, samples.back(), limit);
   return absl::OkStatus();
 }
 
@@ -71,7 +71,7 @@ StatusOr<PreparedField> decode_field(const Message& message, const v1::FieldLayo
 }
 
 StatusOr<PreparedPart> decode_part(const Message& message, const v1::FeedPart& proto,
-                                   uint32_t samples_max) {
+                                   uint32_t samples_max, KeyMerger& merger) {
   PreparedPart part;
   part.table = proto.table();
   STARLING_ASSIGN_OR_RETURN(const Tensor* keys, tensor_at(message, proto.keys_tensor(),
@@ -82,9 +82,7 @@ StatusOr<PreparedPart> decode_part(const Message& message, const v1::FeedPart& p
     return invalid_argument("{}: row_keys {} of {} keys", part.table, part.row_keys,
                             part.keys().size());
   }
-  KeyMerger merger;
-  merger.merge(part.keys());
-  if (merger.unique().size() != part.keys().size())
+  if (!merger.all_differ(part.keys()))
     return invalid_argument("{}: a key is listed twice", part.table);
   std::set<std::string> names;
   for (const v1::FieldLayout& layout : proto.fields()) {
@@ -112,7 +110,7 @@ PreparedPart* PreparedBatch::find(const std::string& table) {
   return const_cast<PreparedPart*>(static_cast<const PreparedBatch*>(this)->find(table));
 }
 
-StatusOr<PreparedBatch> decode_feed(const Message& request) {
+StatusOr<PreparedBatch> decode_feed(const Message& request, KeyMerger& merger) {
   const v1::FeedSampleOption& option = request.meta.feed_sample();
   PreparedBatch batch;
   batch.samples = option.samples();
@@ -126,7 +124,8 @@ StatusOr<PreparedBatch> decode_feed(const Message& request) {
   for (const v1::FeedPart& proto : option.parts()) {
     if (batch.find(proto.table()) != nullptr)
       return invalid_argument("table {} twice in one feed", proto.table());
-    STARLING_ASSIGN_OR_RETURN(PreparedPart part, decode_part(request, proto, batch.samples));
+    STARLING_ASSIGN_OR_RETURN(PreparedPart part,
+                              decode_part(request, proto, batch.samples, merger));
     batch.parts.push_back(std::move(part));
   }
   for (const Tensor& tensor : request.tensors) batch.bytes += tensor.bytes();
@@ -158,7 +157,17 @@ StatusOr<const Tensor*> matrix_at(const Message& message, uint32_t index, std::s
 }
 
 bool all_finite(std::span<const float> values) {
-  return std::all_of(values.begin(), values.end(), [](float x) { return std::isfinite(x); });
+  // A NaN or infinity has all bits of the exponent. Blocks without a branch become vectors.
+  constexpr uint32_t kExponent = 0x7f800000;
+  constexpr size_t kBlock = 4096;
+  for (size_t first = 0; first < values.size(); first += kBlock) {
+    uint32_t bad = 0;
+    for (const float x : values.subspan(first, std::min(kBlock, values.size() - first))) {
+      bad |= uint32_t{(std::bit_cast<uint32_t>(x) & kExponent) == kExponent};
+    }
+    if (bad != 0) return false;
+  }
+  return true;
 }
 
 uint64_t content_hash(const Message& message) {

@@ -65,8 +65,9 @@ struct PreparedBatch {
 };
 
 // Checks a FeedSample whole: types, shapes, orders, bounds, no key twice. Where the rows are is
-// left to the shard. InvalidArgument names the table, the field and what is wrong.
-StatusOr<PreparedBatch> decode_feed(const Message& request);
+// left to the shard. InvalidArgument names the table, the field and what is wrong. `merger` is
+// memory that feeds share.
+StatusOr<PreparedBatch> decode_feed(const Message& request, KeyMerger& merger);
 
 // The tensor at `index` of a message, of this type and number of extents. InvalidArgument names
 // `what`.

@@ -19,6 +19,14 @@ StatusOr<ShardRoutes> ShardRoutes::make(v1::ShardMap map) {
   return routes;
 }
 
+bool ShardRoutes::owns_all(uint32_t shard, const Placement& placement,
+                           std::span<const Key> keys) const {
+  if (shards() == 1 && shard == 0) return true;
+  uint32_t differs = 0;
+  for (const Key key : keys) differs |= owner(placement, key) ^ shard;
+  return differs == 0;
+}
+
 uint32_t ShardRoutes::index_of(NodeId node, LaneId lane) const {
   for (uint32_t i = 0; i < shards(); ++i) {
     if (shard(i).node() == value(node) && shard(i).lane() == value(lane)) return i;

@@ -29,6 +29,8 @@ class ShardRoutes {
   uint32_t owner(const Placement& placement, Key key) const {
     return owner_[placement.bucket(key, mixed_hash(key))];
   }
+  // Whether `shard` owns every one of the keys, which lie in the placement's range.
+  bool owns_all(uint32_t shard, const Placement& placement, std::span<const Key> keys) const;
   // The index of a lane of a ps; shards() when it has none.
   uint32_t index_of(NodeId node, LaneId lane) const;
   const v1::ShardMap& map() const { return map_; }

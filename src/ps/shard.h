@@ -263,11 +263,14 @@ class Shard {
                     KeyList& out) const;
   Refusal list_range(const v1::Header& header, const Table& table, const v1::KeyRange& range,
                      KeyList& out) const;
+  Refusal check_keys(const Table& table, std::span<const Key> keys) const;
   Refusal stale_map(const std::string& what) const;
   struct KeyPush;  // one part of a push by key, checked
   Refusal check_key_push(const Message& request, std::vector<KeyPush>& parts) const;
   Refusal check_push(const Message& request, std::vector<KeyList>& lists) const;
   bool create_pulled(const Call& call, const std::vector<KeyList>& lists);
+  Status pull_existing(const Table& table, std::span<const Key> asked, Message& reply,
+                       v1::KeyPullReply* out);
   Status pull_part(const v1::KeyPullPart& part, const KeyList& list, Message& reply);
 
   ShardOptions options_;
@@ -292,6 +295,7 @@ class Shard {
   std::map<BatchId, PreparedBatch> prepared_;
   std::map<KeptName, Message> kept_replies_;  // of synchronous lookups, until the watermark passes
   size_t prepared_bytes_ = 0;
+  KeyMerger merger_;  // of feeds
   std::deque<Waiting> waiting_;
   std::map<uint64_t, std::map<Rank, Staged>> staged_;  // by clock
   std::map<std::pair<Rank, uint64_t>, std::set<std::string>>

@@ -24,14 +24,21 @@ Shard::Refusal Shard::check_feed(const PreparedBatch& batch) const {
   for (const PreparedPart& part : batch.parts) {
     auto it = tables_.find(part.table);
     if (it == tables_.end()) return {not_found("no table named {}", part.table)};
-    const Placement& placement = it->second->options().placement;
-    for (const Key key : part.keys()) {
-      if (!placement.holds(key))
-        return {invalid_argument("{}: key {} lies outside of its range", part.table, value(key))};
-      if (routes_.owner(placement, key) != index_) return stale_map(part.table);
-    }
+    Refusal refusal = check_keys(*it->second, part.keys());
+    if (!refusal.status.ok()) return refusal;
   }
   return {};
+}
+
+// A key that the map gives to another shard: the sender's map is old.
+Shard::Refusal Shard::check_keys(const Table& table, std::span<const Key> keys) const {
+  const std::string& name = table.options().name;
+  const Placement& placement = table.options().placement;
+  for (const Key key : placement.by_range() ? keys : std::span<const Key>()) {
+    if (!placement.holds(key))
+      return {invalid_argument("{}: key {} lies outside of its range", name, value(key))};
+  }
+  return routes_.owns_all(index_, placement, keys) ? Refusal{} : stale_map(name);
 }
 
 Shard::Refusal Shard::stale_map(const std::string& what) const {
@@ -55,7 +62,7 @@ void Shard::on(MethodTag<Method::kPsFeedSample>, Call& call) {
   const BatchId id = batch_of(header);
   if (batches_.is_done(id)) return answer_ok(call.token);
 
-  StatusOr<PreparedBatch> batch = decode_feed(call.request);
+  StatusOr<PreparedBatch> batch = decode_feed(call.request, merger_);
   if (!batch.ok()) return refuse(call.token, batch.status());
   if (auto it = prepared_.find(id); it != prepared_.end()) {
     if (it->second.content_hash == batch->content_hash) {

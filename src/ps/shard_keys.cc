@@ -20,6 +20,11 @@ StatusOr<std::span<const float>> numbers_at(const Message& request, bool given, 
   return tensor->values<float>();
 }
 
+uint32_t add_tensor(Message& message, Tensor tensor) {
+  message.tensors.push_back(std::move(tensor));
+  return static_cast<uint32_t>(message.tensors.size() - 1);
+}
+
 }  // namespace
 
 struct Shard::KeyPush {
@@ -68,13 +73,7 @@ Shard::Refusal Shard::list_keys(const Message& request, const std::string& name,
   out.tensor = **tensor;
   out.keys = {reinterpret_cast<const Key*>(out.tensor.buffer().data()),
               out.tensor.bytes() / sizeof(Key)};
-  const Placement& placement = it->second->options().placement;
-  for (const Key key : out.keys) {
-    if (!placement.holds(key))
-      return {invalid_argument("{}: key {} lies outside of its range", name, value(key))};
-    if (routes_.owner(placement, key) != index_) return stale_map(name);
-  }
-  return {};
+  return check_keys(*it->second, out.keys);
 }
 
 Shard::Refusal Shard::check_key_push(const Message& request, std::vector<KeyPush>& parts) const {
@@ -155,9 +154,7 @@ Shard::Refusal Shard::check_push(const Message& request, std::vector<KeyList>& l
     Refusal refusal =
         list_keys(request, part.table(), keys, part.has_range() ? &part.range() : nullptr, list);
     if (!refusal.status.ok()) return refusal;
-    KeyMerger merger;
-    merger.merge(list.keys);
-    if (merger.unique().size() != list.keys.size())
+    if (!KeyMerger().all_differ(list.keys))
       return {invalid_argument("{}: a key is set twice", part.table())};
     const Table& table = *tables_.at(part.table());
     if (part.content() != v1::CONTENT_WEIGHTS && !part.erase()) {
@@ -224,45 +221,66 @@ void Shard::on(MethodTag<Method::kPsPush>, Call& call) {
   answer_ok(call.token);
 }
 
-Status Shard::pull_part(const v1::KeyPullPart& part, const KeyList& list, Message& reply) {
-  Table& table = *tables_.at(part.table());
-  v1::KeyPullReply* out = reply.meta.mutable_pull_reply()->add_keys();
-  out->set_table(part.table());
-  RowHints hints;
-  STARLING_RETURN_IF_ERROR(table.locate(list.keys, hints));
-  std::span<const Key> keys = list.keys;
-  std::vector<Key> existing;
-  if (part.existing_only()) {
-    RowHints kept{.generation = hints.generation};
-    for (size_t i = 0; i < keys.size(); ++i) {
-      if (hints.rows[i] == kNoRow) continue;
-      existing.push_back(keys[i]);
-      kept.rows.push_back(hints.rows[i]);
-    }
-    keys = existing;
-    hints = std::move(kept);
-    Tensor listed = Tensor::allocate(DType::kUInt64, {static_cast<int64_t>(keys.size())});
-    std::transform(keys.begin(), keys.end(), listed.mutable_values<uint64_t>().begin(),
-                   [](Key key) { return value(key); });
-    out->set_keys_tensor(static_cast<uint32_t>(reply.tensors.size()));
-    reply.tensors.push_back(std::move(listed));
+// The rows of `part` that exist, with their keys, for a caller who asked for no others.
+Status Shard::pull_existing(const Table& table, std::span<const Key> asked, Message& reply,
+                            v1::KeyPullReply* out) {
+  RowHints all;
+  STARLING_RETURN_IF_ERROR(table.locate(asked, all));
+  RowHints hints{.generation = all.generation};
+  std::vector<Key> keys;
+  for (size_t i = 0; i < asked.size(); ++i) {
+    if (all.rows[i] == kNoRow) continue;
+    keys.push_back(asked[i]);
+    hints.rows.push_back(all.rows[i]);
   }
-  PartCounts& counts = part_counts_[part.table()];
+  const auto n = static_cast<int64_t>(keys.size());
+  Tensor listed = Tensor::allocate(DType::kUInt64, {n});
+  std::transform(keys.begin(), keys.end(), listed.mutable_values<uint64_t>().begin(),
+                 [](Key key) { return value(key); });
+  out->set_keys_tensor(add_tensor(reply, std::move(listed)));
+  Tensor values =
+      Tensor::allocate(DType::kFloat32, {n, static_cast<int64_t>(table.dim())}, options_.pool);
+  STARLING_RETURN_IF_ERROR(table.gather(keys, &hints, values.mutable_values<float>()));
+  out->set_values_tensor(add_tensor(reply, std::move(values)));
+  PartCounts& counts = part_counts_[table.options().name];
   counts.lookups += keys.size();
   counts.hot.count(keys);
-  counts.misses += static_cast<uint64_t>(std::count(hints.rows.begin(), hints.rows.end(), kNoRow));
-  Tensor values = Tensor::allocate(
-      DType::kFloat32, {static_cast<int64_t>(keys.size()), static_cast<int64_t>(table.dim())},
-      options_.pool);
-  STARLING_RETURN_IF_ERROR(table.gather(keys, &hints, values.mutable_values<float>()));
-  out->set_values_tensor(static_cast<uint32_t>(reply.tensors.size()));
-  reply.tensors.push_back(std::move(values));
+  return absl::OkStatus();
+}
+
+Status Shard::pull_part(const v1::KeyPullPart& part, const KeyList& list, Message& reply) {
+  const Table& table = *tables_.at(part.table());
+  v1::KeyPullReply* out = reply.meta.mutable_pull_reply()->add_keys();
+  out->set_table(part.table());
+  const std::span<const Key> keys = list.keys;
+  const auto n = static_cast<int64_t>(keys.size());
+  if (part.existing_only()) {
+    STARLING_RETURN_IF_ERROR(pull_existing(table, keys, reply, out));
+    if (part.with_found()) {
+      const int64_t found = reply.tensors.back().shape()[0];
+      Tensor ones = Tensor::allocate(DType::kUInt8, {found});
+      std::fill_n(ones.mutable_values<uint8_t>().data(), found, uint8_t{1});
+      out->set_found_tensor(add_tensor(reply, std::move(ones)));
+    }
+    return absl::OkStatus();
+  }
+  RowHints hints;
+  if (part.with_found()) STARLING_RETURN_IF_ERROR(table.locate(keys, hints));
+  Tensor values =
+      Tensor::allocate(DType::kFloat32, {n, static_cast<int64_t>(table.dim())}, options_.pool);
+  uint64_t missing = 0;
+  STARLING_RETURN_IF_ERROR(table.gather(keys, part.with_found() ? &hints : nullptr,
+                                        values.mutable_values<float>(), &missing));
+  out->set_values_tensor(add_tensor(reply, std::move(values)));
+  PartCounts& counts = part_counts_[part.table()];
+  counts.lookups += keys.size();
+  counts.misses += missing;
+  counts.hot.count(keys);
   if (part.with_found()) {
-    Tensor found = Tensor::allocate(DType::kUInt8, {static_cast<int64_t>(keys.size())});
+    Tensor found = Tensor::allocate(DType::kUInt8, {n});
     std::transform(hints.rows.begin(), hints.rows.end(), found.mutable_values<uint8_t>().begin(),
                    [](RowNumber row) { return static_cast<uint8_t>(row != kNoRow); });
-    out->set_found_tensor(static_cast<uint32_t>(reply.tensors.size()));
-    reply.tensors.push_back(std::move(found));
+    out->set_found_tensor(add_tensor(reply, std::move(found)));
   }
   return absl::OkStatus();
 }
