@@ -27,6 +27,7 @@ constexpr uint32_t kDim = 16;
 constexpr size_t kBatch = 8192;
 constexpr size_t kRowBytes = 8 + 2 * kDim * sizeof(float);  // of an image: key, weights, adagrad
 constexpr size_t kChunk = 1 << 20;
+constexpr uint64_t kHotOneIn = 100;
 
 class NoHost final : public ShardHost {
  public:
@@ -74,8 +75,14 @@ class Job {
     call(Method::kPsFreeze, std::move(freeze));
   }
 
-  // A push of the keys [first, first + kBatch), or of random ones below `rows`.
-  void push(uint64_t first, uint64_t random_below) {
+  // Which rows a push touches.
+  enum class Keys {
+    kNew,      // the next ones, row after row
+    kUniform,  // any row as likely as any other
+    kLog,      // as in click logs: one row in a hundred takes nine uses in ten
+  };
+  // A push of kBatch keys of the rows below `rows`.
+  void push(Keys kind, uint64_t rows) {
     Message message = request();
     v1::Header* header = message.meta.mutable_header();
     header->set_session(1);
@@ -84,8 +91,9 @@ class Job {
     Tensor keys = Tensor::allocate(DType::kUInt64, {kBatch});
     Rng rng(number_, 1, 1);
     for (size_t i = 0; i < kBatch; ++i) {
-      const uint64_t n = random_below == 0 ? first + i : rng.below(random_below);
-      keys.mutable_values<uint64_t>()[i] = mix64(n);
+      uint64_t row = kind == Keys::kNew ? made_++ : rng.below(rows);
+      if (kind == Keys::kLog && rng.below(10) != 0) row = row / kHotOneIn * kHotOneIn;
+      keys.mutable_values<uint64_t>()[i] = mix64(row);
     }
     Tensor gradients = Tensor::allocate(DType::kFloat32, {kBatch, kDim});
     std::fill_n(gradients.mutable_values<float>().data(), kBatch * kDim, 0.01F);
@@ -122,6 +130,7 @@ class Job {
   NoHost host_;
   Shard shard_;
   uint64_t number_ = 0;
+  uint64_t made_ = 0;
 };
 
 void expect(const Status& status, const char* what) {
@@ -137,23 +146,18 @@ class Bench {
 
   void run() {
     Job job(clock_);
-    for (uint64_t first = 0; first < rows_; first += kBatch) job.push(first, 0);
+    for (uint64_t first = 0; first < rows_; first += kBatch) job.push(Job::Keys::kNew, rows_);
     CutSaver saver(job.shard(), *files_, clock_);
     const double save = save_idle(saver);
     const double disk_write = write_plain();
-    const double rate = train(job, nullptr).rate;
-    const Training beside = train(job, &saver);
-    const double rate_after = train(job, nullptr).rate;
-    std::filesystem::remove_all(directory_ + "/" + cut_name(2));
+    const std::string as_logged = train_beside(job, saver, 2, Job::Keys::kLog, "log");
+    const std::string uniform = train_beside(job, saver, 3, Job::Keys::kUniform, "uniform");
     const double disk_read = read_plain();
     const double restore = restore_all(job.shard());
     fmt::print(
         R"({{"bytes": {}, "save_s": {}, "disk_write_s": {}, "restore_s": {}, "disk_read_s": {}, )"
-        R"("train_rate": {}, "train_rate_saving": {}, "stall_ms": {}, "push_ms": {}, )"
-        R"("extra_bytes_max": {}, "save_training_s": {}}})"
-        "\n",
-        bytes_, save, disk_write, restore, disk_read, (rate + rate_after) / 2, beside.rate,
-        beside.stall_ms, beside.push_ms, extra_bytes_max_, beside.seconds);
+        "{}, {}}}\n",
+        bytes_, save, disk_write, restore, disk_read, as_logged, uniform);
   }
 
  private:
@@ -163,6 +167,20 @@ class Bench {
     double push_ms = 0;  // median
     double seconds = 0;
   };
+
+  // The rate of pushes while a cut is written, between two times without one; as JSON.
+  std::string train_beside(Job& job, CutSaver& saver, uint64_t cut_id, Job::Keys keys,
+                           const char* name) {
+    const double before = train(job, nullptr, 0, keys).rate;
+    const Training beside = train(job, &saver, cut_id, keys);
+    const double after = train(job, nullptr, 0, keys).rate;
+    std::filesystem::remove_all(directory_ + "/" + cut_name(cut_id));
+    return fmt::format(
+        R"("{}": {{"train_rate": {}, "train_rate_saving": {}, "stall_ms": {}, "push_ms": {}, )"
+        R"("extra_bytes_max": {}, "save_s": {}}})",
+        name, (before + after) / 2, beside.rate, beside.stall_ms, beside.push_ms,
+        saver.extra_bytes_max(), beside.seconds);
+  }
 
   v1::SaveOption option(uint64_t cut_id) const {
     v1::SaveOption option;
@@ -196,17 +214,17 @@ class Bench {
   }
 
   // Pushes random keys, for a time or until a save has ended.
-  Training train(Job& job, CutSaver* saver) {
+  Training train(Job& job, CutSaver* saver, uint64_t cut_id, Job::Keys keys) {
     std::vector<double> turns;
     const TimePoint begin = clock_.now();
-    if (saver != nullptr) expect(saver->begin(option(2)), "begin");
+    if (saver != nullptr) expect(saver->begin(option(cut_id)), "begin");
     const TimePoint begun = clock_.now();
     double longest = seconds_of(begun - begin);
     while (true) {
       const TimePoint start = clock_.now();
       if (saver == nullptr && seconds_of(start - begin) >= train_seconds_) break;
-      if (saver != nullptr && saver->progress(2)->done()) break;
-      job.push(0, rows_);
+      if (saver != nullptr && saver->progress(cut_id)->done()) break;
+      job.push(keys, rows_);
       if (saver != nullptr) saver->advance(/*is_idle=*/false);
       const double turn = seconds_of(clock_.now() - start);
       turns.push_back(turn);
@@ -219,10 +237,7 @@ class Bench {
                      turns.end());
     out.push_ms = turns[turns.size() / 2] * 1e3;
     out.stall_ms = longest * 1e3 - out.push_ms;
-    if (saver != nullptr) {
-      extra_bytes_max_ = saver->extra_bytes_max();
-      publish(*saver, 2);
-    }
+    if (saver != nullptr) publish(*saver, cut_id);
     return out;
   }
 
@@ -279,7 +294,6 @@ class Bench {
   const uint64_t rows_;
   const double train_seconds_;
   uint64_t bytes_ = 0;  // of the newest cut
-  size_t extra_bytes_max_ = 0;
 };
 
 }  // namespace
