@@ -42,6 +42,9 @@ endif
 	@python3 tools/lint.py
 
 format:  ## clang-format every C++ file
+ifeq ($(SETUP),yes)
+	@tools/setup.sh lint
+endif
 	@python3 tools/lint.py --format
 
 clean:  ## delete build/

@@ -17,6 +17,7 @@ import os
 import pathlib
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import time
@@ -177,6 +178,11 @@ def main(arguments):
     parser.add_argument("--format", action="store_true")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     given = parser.parse_args(arguments)
+    needed = ("clang-format",) if given.format else ("clang-format", "clang-tidy", "clang++")
+    missing = [tool for tool in needed if shutil.which(tool) is None]
+    if missing:
+        print(f"lint: {', '.join(missing)} not found; `tools/setup.sh lint` installs what is needed")
+        return 1
     files = sources(given.paths)
     if given.format:
         return run(["clang-format", "-i", *files]).returncode

@@ -95,6 +95,13 @@ class LintTest(unittest.TestCase):
         self.assertEqual(status, 1)
         self.assertIn("src/a.cc: is not formatted", text)
 
+    def test_a_tool_that_is_missing_is_named(self):
+        out = io.StringIO()
+        with mock.patch.object(lint.shutil, "which", lambda tool: None if tool == "clang-tidy" else tool):
+            with contextlib.redirect_stdout(out):
+                self.assertEqual(lint.main(["--build", str(self.root / "build/x")]), 1)
+        self.assertIn("clang-tidy not found", out.getvalue())
+
     def test_format_rewrites_it(self):
         (self.root / "src" / "a.cc").write_text("int  one( ) {return 1;}\n")
         self.assertEqual(lint.main(["--format"]), 0)
