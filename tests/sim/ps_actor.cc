@@ -13,6 +13,10 @@ class PsActor::Host final : public ShardHost {
 
   void save(Shard& shard, ShardCall& call) override { none(shard, call); }
   void restore(Shard& shard, ShardCall& call) override {
+    // As CutKeeper does: a late copy takes nothing back.
+    if (shard.frozen()) {
+      return shard.refuse(call.token, failed_precondition("frozen"), v1::REASON_FROZEN);
+    }
     RestoreTarget target;
     target.schema = shard.schema();
     for (uint32_t bucket = 0; bucket < kBuckets; ++bucket) {
