@@ -13,9 +13,9 @@ constexpr size_t kSmallSlabBytes = 64 << 10;
 constexpr size_t kSmallRunBytesMax = 4 << 10;
 constexpr size_t kSpareChunksMax = 2;
 constexpr uint16_t kOverflowMax = 0xffff;
-// Rows per group that a bucket may have: 0.58 of its slots. Then one key in 150 lives outside its
-// own group, where a probe costs two more trips to memory; at 0.75 it would be one in 28.
-constexpr uint32_t kGroupRowsMax = 7;
+// Rows per group that a bucket may have: half of its slots. Then one key in 500 or fewer live
+// outside their own group, where a probe costs two more trips to memory; at 0.75 one in 28 would.
+constexpr uint32_t kGroupRowsMax = 6;
 
 // Bit i: byte i of `word` is `tag`. Exact, without a vector unit.
 uint32_t equal_bytes(uint64_t word, uint8_t tag) {
@@ -133,6 +133,15 @@ void GroupPool::give(IndexGroup* groups, uint32_t count) {
   } else if (was_full) {
     entry.open.push_back(slab->first);
   }
+}
+
+bool GroupPool::prepare() {
+  if (!spare_chunks_.empty()) return false;
+  Pages chunk = Pages::map(kHugePageBytes);
+  if (chunk.data() == nullptr) return false;
+  chunk.ensure(kHugePageBytes);
+  spare_chunks_.push_back(std::move(chunk));
+  return true;
 }
 
 size_t GroupPool::bytes() const {

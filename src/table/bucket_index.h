@@ -47,6 +47,9 @@ class GroupPool {
   // Zeroed.
   IndexGroup* take(uint32_t count);
   void give(IndexGroup* groups, uint32_t count);
+  // Makes a huge page present that the next slab will be, where there is none. False: nothing to
+  // do.
+  bool prepare();
   size_t bytes() const;
 
  private:
@@ -92,6 +95,9 @@ class BucketIndex {
   void drop(uint32_t bucket);
   // Gives back what a bucket does not need any more.
   void shrink(uint32_t bucket);
+  // Makes memory present that the next bucket to grow may need, at most one huge page. False:
+  // nothing to do.
+  bool prepare() { return pool_.prepare(); }
 
   uint32_t rows_in(uint32_t bucket) const { return buckets_[bucket].rows; }
   // Calls visit(row) for every row of the bucket, in no order. The index must not change meanwhile.

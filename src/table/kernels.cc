@@ -11,228 +11,136 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 #include "table/lanes.inc"
+#include "table/probe.inc"
 // clang-format on
 
 HWY_BEFORE_NAMESPACE();
 namespace starling {
 namespace HWY_NAMESPACE {
 
-constexpr size_t kLineBytes = 64;
-// The hint of a prefetch. Into the second level: more lines can be on their way than the first
-// level has places for, and the loop does not stop when those are taken
-// (docs/design/table-index.md).
-constexpr int kIntoL2 = 2;
-
-HWY_INLINE const IndexGroup* group_of(const ProbeView& view, uint32_t at, uint64_t hash) {
-  const IndexBucket& bucket = view.buckets[at];
-  return bucket.groups + slot_bits(hash, bucket.group_count);
-}
-
-template <bool kByRange>
-HWY_INLINE void ask_for_groups(const ProbeView& view, const Key* keys, size_t n, ProbeRing& ring,
-                               size_t at) {
-  for (size_t i = 0; i < n; ++i) {
-    const uint64_t hash = ring.hashes[at + i];
-    const uint32_t bucket = kByRange ? view.placement.bucket(keys[i], hash) : bucket_bits(hash);
-    const IndexGroup* group = group_of(view, bucket, hash);
-    __builtin_prefetch(group, 0, kIntoL2);
-    ring.groups[at + i] = group;
-  }
-}
-
-// n keys, at most a block. The mix of a whole block is a loop of fixed length, so that the compiler
-// makes vectors of it.
-HWY_INLINE void hash_block(const ProbeView& view, const Key* keys, size_t n, ProbeRing& ring,
-                           size_t at) {
-  if (n == kProbeBlock) [[likely]] {
-    for (size_t i = 0; i < kProbeBlock; ++i) ring.hashes[at + i] = mixed_hash(keys[i]);
-  } else {
-    for (size_t i = 0; i < n; ++i) ring.hashes[at + i] = mixed_hash(keys[i]);
-  }
-  if (view.placement.by_range()) [[unlikely]] {
-    ask_for_groups<true>(view, keys, n, ring, at);
-  } else if (n == kProbeBlock) [[likely]] {
-    ask_for_groups<false>(view, keys, kProbeBlock, ring, at);
-  } else {
-    ask_for_groups<false>(view, keys, n, ring, at);
-  }
-}
-
 void ask_for_group(const ProbeView& view, Key key) {
   const uint64_t hash = mixed_hash(key);
   __builtin_prefetch(group_of(view, view.placement.bucket(key, hash), hash), 0, kIntoL2);
 }
 
-// Bit i: the tag of slot i fits. Bits of unused slots and of the bytes behind the tags are
-// undefined.
-HWY_INLINE uint32_t fitting_tags(const IndexGroup& group, uint8_t tag) {
-#if HWY_TARGET == HWY_SCALAR
-  uint32_t bits = 0;
-  for (uint32_t i = 0; i < kGroupSlots; ++i) bits |= uint32_t{group.tags[i] == tag} << i;
-  return bits;
-#else
-  const hn::FixedTag<uint8_t, 16> d;
-  // The tags and the two counters behind them make one vector.
-  const auto fits = hn::Eq(hn::Load(d, reinterpret_cast<const uint8_t*>(&group)), hn::Set(d, tag));
-  uint8_t bits[8] = {};
-  hn::StoreMaskBits(d, fits, bits);
-  uint16_t low;
-  std::memcpy(&low, bits, sizeof low);
-  return low;
-#endif
+// The slots of the group whose tag fits.
+HWY_INLINE uint32_t fitting_slots(const IndexGroup& group, uint64_t hash) {
+  return fitting_tags(group, tag_bits(hash)) & group.used;
 }
 
-// Every line of a row, which may start anywhere in a line; as many prefetches for each row, so that
-// no branch depends on where it starts.
-template <bool kTwoLines>
-HWY_INLINE void prefetch_row(const ProbeView& view, const std::byte* data) {
-  const std::byte* last = data + view.touched_bytes - 1;
-  if constexpr (kTwoLines) {
-    __builtin_prefetch(data, 0, kIntoL2);
-  } else {
-    for (size_t at = 0; at < view.touched_bytes; at += kLineBytes) {
-      __builtin_prefetch(data + at, 0, kIntoL2);
-    }
-  }
-  __builtin_prefetch(last, 0, kIntoL2);
-}
-
-HWY_INLINE std::byte* row_at(const ProbeView& view, RowNumber row) {
-  return view.chunks[row >> view.shift] + (row & view.mask) * view.stride;
-}
-
-template <bool kTwoLines>
-HWY_INLINE void match_tag(const ProbeView& view, ProbeRing& ring, size_t at) {
-  const IndexGroup& group = *ring.groups[at];
-  const uint32_t fits = fitting_tags(group, tag_bits(ring.hashes[at])) & group.used;
-  // Without a fit the last slot is taken: the comparison of keys then says no, and no branch is
-  // needed here.
-  const RowNumber row = group.rows[std::countr_zero(fits | (1u << (kGroupSlots - 1)))];
-  std::byte* data = row_at(view, row);
-  prefetch_row<kTwoLines>(view, data);
-  if (const uint32_t others = fits & (fits - 1); others != 0) [[unlikely]] {
-    // Another slot has the same tag: its row may be asked next.
-    __builtin_prefetch(row_at(view, group.rows[std::countr_zero(others)]), 0, kIntoL2);
-  }
-  ring.rows[at] = row;
-  ring.data[at] = data;
-}
-
-void match_tags(const ProbeView& view, ProbeRing& ring, size_t at, size_t n) {
-  if (view.two_lines) {
-    for (size_t i = 0; i < n; ++i) match_tag<true>(view, ring, at + i);
-  } else {
-    for (size_t i = 0; i < n; ++i) match_tag<false>(view, ring, at + i);
+HWY_INLINE void ask_for_fitting(const ProbeView& view, const IndexGroup& group, uint64_t hash) {
+  for (uint32_t fits = fitting_slots(group, hash); fits != 0; fits &= fits - 1) {
+    prefetch_row(view, row_at(view, group.rows[std::countr_zero(fits)]));
   }
 }
 
-HWY_INLINE void copy_row(const std::byte* row, size_t dim, float* out) {
-  const Lanes16 d;
-  const auto* from = reinterpret_cast<const float*>(row + kWeightsOffset);
-  size_t i = 0;
-  for (; i + kLanes <= dim; i += kLanes) hn::StoreU(hn::LoadU(d, from + i), d, out + i);
-  if (i < dim) store_tail(load_tail(from + i, dim - i), out + i, dim - i);
+HWY_INLINE RowNumber find_fitting(const ProbeView& view, const IndexGroup& group, uint64_t hash,
+                                  Key key) {
+  for (uint32_t fits = fitting_slots(group, hash); fits != 0; fits &= fits - 1) {
+    const RowNumber row = group.rows[std::countr_zero(fits)];
+    if (is_row_of(row_at(view, row), key)) return row;
+  }
+  return kNoRow;
 }
 
-// Row 0 has the bytes of key 0: where that is asked for, equal bytes prove nothing.
-HWY_INLINE bool has_key_zero(const Key* keys, size_t n) {
-  uint32_t zeros = 0;
-  for (size_t i = 0; i < n; ++i) zeros += static_cast<uint32_t>(value(keys[i]) == 0);
-  return zeros != 0;
+// Each stage asks for what the next one reads.
+uint64_t look_again(const ProbeView& view, const Key* keys, std::span<const uint32_t> places,
+                    RowNumber* rows) {
+  uint64_t hashes[kLateBlock];
+  const IndexBucket* buckets[kLateBlock];
+  const IndexGroup* groups[kLateBlock];
+  const IndexGroup* next[kLateBlock];  // null where no key went on
+  const size_t n = places.size();
+  for (size_t i = 0; i < n; ++i) {
+    const Key key = keys[places[i]];
+    hashes[i] = mixed_hash(key);
+    buckets[i] = view.buckets + view.placement.bucket(key, hashes[i]);
+    groups[i] = buckets[i]->groups + slot_bits(hashes[i], buckets[i]->group_count);
+    __builtin_prefetch(groups[i], 0, kIntoL2);
+  }
+  for (size_t i = 0; i < n; ++i) {
+    const bool is_last = groups[i] + 1 == buckets[i]->groups + buckets[i]->group_count;
+    next[i] = groups[i]->overflow == 0 ? nullptr : is_last ? buckets[i]->groups : groups[i] + 1;
+    if (next[i] != nullptr) __builtin_prefetch(next[i], 0, kIntoL2);
+  }
+  for (size_t i = 0; i < n; ++i) {
+    ask_for_fitting(view, *groups[i], hashes[i]);
+    if (next[i] != nullptr) ask_for_fitting(view, *next[i], hashes[i]);
+  }
+  uint64_t further = 0;
+  for (size_t i = 0; i < n; ++i) {
+    const Key key = keys[places[i]];
+    rows[i] = find_fitting(view, *groups[i], hashes[i], key);
+    if (rows[i] != kNoRow || next[i] == nullptr) continue;
+    rows[i] = find_fitting(view, *next[i], hashes[i], key);
+    const bool goes_on = rows[i] == kNoRow && next[i]->overflow != 0;
+    further |= uint64_t{goes_on} << i;
+  }
+  return further;
 }
 
-// What a block does with its rows. kDim: floats to copy; kAnyDim: as many as the view says.
-inline constexpr size_t kNoCopy = 0;
+constexpr RowSource source_of(bool hinted) {
+  return hinted ? RowSource::kHints : RowSource::kIndex;
+}
+
+template <bool kHinted>
+size_t find_keys(const ProbeView& view, const ProbePass& pass, size_t first, size_t end,
+                 ProbeRing& ring, const FoundRows& found) {
+  const uint32_t stamp = pass.stamp;
+  RowNumber* rows = found.rows;
+  std::byte** data = found.data;
+  if (data != nullptr) std::fill_n(data, end - first, nullptr);
+  return walk_keys<source_of(kHinted), true>(view, pass, first, end, ring,
+                                             [&](size_t i, std::byte* row, size_t at) HWY_ATTR {
+                                               if (stamp != 0) set_stamp(row, stamp);
+                                               if (rows != nullptr) rows[i - first] = ring.rows[at];
+                                               if (data != nullptr) data[i - first] = row;
+                                               return true;
+                                             });
+}
+
+size_t find(const ProbeView& view, const ProbePass& pass, size_t first, size_t end, ProbeRing& ring,
+            const FoundRows& found) {
+  return pass.hints != nullptr ? find_keys<true>(view, pass, first, end, ring, found)
+                               : find_keys<false>(view, pass, first, end, ring, found);
+}
+
+// How many floats a row has to copy: a number the compiler knows, or as many as the call says.
 inline constexpr size_t kAnyDim = SIZE_MAX;
 
-// A whole block, its rows in the ring at `compared`. The next rows are asked for one by one between
-// the copies, so that memory is kept busy evenly.
-template <size_t kDim, bool kTwoLines>
-HWY_INLINE bool whole_block(const ProbeView& shared, const Key* keys, size_t first,
-                            ProbeRing& ring) {
-  // A copy of its own: stores of vectors could change the shared one, as far as the compiler knows.
-  const ProbeView view = shared;
-  const size_t dim = kDim == kAnyDim ? view.dim : kDim;
-  float* out = view.out + first * dim;
-  const size_t matched = (first + kMatchAhead) % kProbeRing;
-  const size_t compared = first % kProbeRing;
-  keys += first;
-  uint64_t differs = 0;
-#pragma GCC unroll 8
-  for (size_t i = 0; i < kProbeBlock; ++i) {
-    match_tag<kTwoLines>(view, ring, matched + i);
-    const std::byte* data = ring.data[compared + i];
-    differs |= value(key_of(data)) ^ value(keys[i]);
-    if constexpr (kDim != kNoCopy) copy_row(data, dim, out + i * dim);
-  }
-  return differs == 0 && !has_key_zero(keys, kProbeBlock);
+template <bool kHinted, size_t kDim>
+size_t gather_keys(const ProbeView& view, const ProbePass& pass, size_t any_dim, float* out) {
+  ProbeRing ring;
+  const size_t dim = kDim == kAnyDim ? any_dim : kDim;
+  const uint32_t stamp = pass.stamp;
+  return walk_keys<source_of(kHinted), false>(
+      view, pass, 0, pass.keys.size(), ring, [=](size_t i, std::byte* row, size_t) HWY_ATTR {
+        if (stamp != 0) set_stamp(row, stamp);
+        const auto* from = reinterpret_cast<const float*>(row + kWeightsOffset);
+        copy_floats(from, dim, out + i * dim);
+        return true;
+      });
 }
 
-// The last blocks of a batch, which have fewer keys or none to match.
-bool last_block(const ProbeView& view, std::span<const Key> keys, size_t first, ProbeRing& ring) {
-  const size_t match = first + kMatchAhead;
-  if (match < keys.size()) match_tags(view, ring, match % kProbeRing, keys.size() - match);
-  const size_t n = std::min(kProbeBlock, keys.size() - first);
-  uint64_t differs = 0;
-  for (size_t i = 0; i < n; ++i) {
-    const std::byte* data = ring.data[first % kProbeRing + i];
-    differs |= value(key_of(data)) ^ value(keys[first + i]);
-    if (view.out != nullptr) copy_row(data, view.dim, view.out + (first + i) * view.dim);
-  }
-  return differs == 0 && !has_key_zero(keys.data() + first, n);
-}
-
-bool probe_block(const ProbeView& view, std::span<const Key> keys, size_t first, ProbeRing& ring) {
-  bool right;
-  if (first + kMatchAhead + kProbeBlock > keys.size()) [[unlikely]] {
-    right = last_block(view, keys, first, ring);
-  } else if (!view.two_lines) {
-    right = view.out == nullptr ? whole_block<kNoCopy, false>(view, keys.data(), first, ring)
-                                : whole_block<kAnyDim, false>(view, keys.data(), first, ring);
-  } else if (view.out == nullptr) {
-    right = whole_block<kNoCopy, true>(view, keys.data(), first, ring);
-  } else if (view.dim == 16) {
-    right = whole_block<16, true>(view, keys.data(), first, ring);
-  } else {
-    right = whole_block<kAnyDim, true>(view, keys.data(), first, ring);
-  }
-  const size_t hash = first + kHashAhead;
-  if (hash < keys.size()) {
-    hash_block(view, keys.data() + hash, std::min(kProbeBlock, keys.size() - hash), ring,
-               hash % kProbeRing);
-  }
-  return right;
-}
-
-void start_probes(const ProbeView& view, std::span<const Key> keys, ProbeRing& ring) {
-  for (size_t at = 0; at < std::min(keys.size(), kHashAhead); at += kProbeBlock) {
-    hash_block(view, keys.data() + at, std::min(kProbeBlock, keys.size() - at), ring, at);
-  }
-  match_tags(view, ring, 0, std::min(keys.size(), kMatchAhead));
-}
-
-void prefetch_rows(const ProbeView& view, const RowNumber* rows, size_t n) {
-  for (size_t i = 0; i < n; ++i) {
-    const std::byte* data = row_at(view, rows[i] < view.end ? rows[i] : kNoRow);
-    view.two_lines ? prefetch_row<true>(view, data) : prefetch_row<false>(view, data);
+template <bool kHinted>
+size_t gather_dim(const ProbeView& view, const ProbePass& pass, size_t dim, float* out) {
+  switch (dim) {
+    case 8:
+      return gather_keys<kHinted, 8>(view, pass, dim, out);
+    case 16:
+      return gather_keys<kHinted, 16>(view, pass, dim, out);
+    case 32:
+      return gather_keys<kHinted, 32>(view, pass, dim, out);
+    case 64:
+      return gather_keys<kHinted, 64>(view, pass, dim, out);
+    default:
+      return gather_keys<kHinted, kAnyDim>(view, pass, dim, out);
   }
 }
 
-void copy_rows(std::byte* const* rows, size_t n, size_t dim, float* out) {
-  for (size_t r = 0; r < n; ++r) copy_row(rows[r], dim, out + r * dim);
-}
-
-struct AllFinite {
-  hn::Mask<Lanes16> ok;
-  HWY_INLINE void operator()(size_t, Floats v) {
-    ok = hn::And(ok, hn::Le(hn::Abs(v), all(FLT_MAX)));
-  }
-};
-
-HWY_INLINE bool is_finite(const float* values, size_t n) {
-  AllFinite check{hn::Eq(all(0), all(0))};
-  for_values(values, n, check);
-  return hn::AllTrue(Lanes16(), check.ok);
+size_t gather(const ProbeView& view, const ProbePass& pass, size_t dim, float* out) {
+  return pass.hints != nullptr ? gather_dim<true>(view, pass, dim, out)
+                               : gather_dim<false>(view, pass, dim, out);
 }
 
 bool finite_rows(const float* values, size_t n, size_t dim, uint8_t* ok) {
@@ -335,9 +243,8 @@ void scatter(const SegmentLayout& layout, Pooling pooling, size_t dim, const flo
 }
 
 const Kernels& all_kernels() {
-  static constexpr Kernels kKernels = {ask_for_group, start_probes, probe_block, prefetch_rows,
-                                       copy_rows,     finite_rows,  clip,        add,
-                                       square_sum,    pool,         scatter};
+  static constexpr Kernels kKernels = {ask_for_group, look_again, find,       gather, finite_rows,
+                                       clip,          add,        square_sum, pool,   scatter};
   return kKernels;
 }
 

@@ -23,18 +23,24 @@ struct ProbeView {
   size_t stride;
   RowNumber end;         // of the rows
   size_t touched_bytes;  // of a row, from its start, that the caller will read or write
-  bool two_lines;        // these never span more than two cache lines
+  size_t inner_bytes;    // the same; 0 where the first and the last of these bytes have all lines
+  size_t match_ahead;    // how many keys before its row is compared a key's tag is matched
   Placement placement;
-  size_t dim;            // floats per row that are copied to `out`
-  float* out = nullptr;  // (keys, dim), or null: nothing is copied
 };
 
-// A batch goes through the index in blocks of this many keys (docs/design/table-index.md).
+// Keys are hashed in blocks of this many (docs/design/table-index.md).
 inline constexpr size_t kProbeBlock = 8;
-// How many keys before its row is compared a key's tag is matched, and hashed.
-inline constexpr size_t kMatchAhead = 4 * kProbeBlock;
-inline constexpr size_t kHashAhead = 8 * kProbeBlock;
+// How many keys before its tag is matched a key is hashed.
+inline constexpr size_t kHashAhead = 4 * kProbeBlock;
+inline constexpr size_t kMatchAheadMax = 8 * kProbeBlock;
 inline constexpr size_t kProbeRing = 16 * kProbeBlock;
+static_assert(kHashAhead + kMatchAheadMax + kProbeBlock <= kProbeRing);
+
+// Lines of rows that are on their way at a time.
+inline constexpr size_t kLinesAhead = 128;
+
+// Keys that were late are looked for together, this many at a time.
+inline constexpr size_t kLateBlock = 64;
 
 // Keys on their way through the index; key k of a batch is at k mod kProbeRing.
 struct ProbeRing {
@@ -45,22 +51,37 @@ struct ProbeRing {
   RowNumber rows[kProbeRing];
 };
 
+// One pass over a batch.
+struct ProbePass {
+  std::span<const Key> keys;
+  const RowNumber* hints = nullptr;  // (keys), or null: the index says where rows are
+  // (keys): positions of keys whose row was not the first that fitted, ascending. What follows is
+  // not done for them.
+  uint32_t* late = nullptr;
+  size_t late_count = 0;
+  uint32_t stamp = 0;  // of the rows, from now on; 0 leaves theirs
+};
+
+// What a pass says of keys whose rows it found.
+struct FoundRows {
+  RowNumber* rows = nullptr;   // (keys of the call), or null
+  std::byte** data = nullptr;  // (keys of the call), or null; null where a key is late
+};
+
 struct Kernels {
   // Asks for the cache line of the key's group.
   void (*ask_for_group)(const ProbeView& view, Key key);
-  // Begins the walk of a batch: hashes its first kHashAhead keys and matches the tags of the first
-  // kMatchAhead.
-  void (*start_probes)(const ProbeView& view, std::span<const Key> keys, ProbeRing& ring);
-  // Matches the tags of the block kMatchAhead keys after `first` and asks for the rows, compares
-  // the keys of the block at `first` with their rows and copies the weights, hashes the block
-  // kHashAhead keys on and asks for its groups. True when every row of the block at `first` is its
-  // key's.
-  bool (*probe_block)(const ProbeView& view, std::span<const Key> keys, size_t first,
-                      ProbeRing& ring);
-  // Asks for the lines of n rows; a number past the end asks for row 0.
-  void (*prefetch_rows)(const ProbeView& view, const RowNumber* rows, size_t n);
-  // Copies the dim weights of each row to out (n, dim).
-  void (*copy_rows)(std::byte* const* rows, size_t n, size_t dim, float* out);
+  // Finds the rows of the keys at n places, kLateBlock at most, in all slots of their group and the
+  // next that fit; kNoRow where there is none. Bit i of the result: key i may be further on.
+  uint64_t (*look_again)(const ProbeView& view, const Key* keys, std::span<const uint32_t> places,
+                         RowNumber* rows);
+  // Finds the rows of the keys [first, end) of the pass. A batch is found in one call or in
+  // several: the first starts at 0, each at a multiple of kProbeBlock, all with the same ring.
+  // Returns how many keys of the batch are late so far.
+  size_t (*find)(const ProbeView& view, const ProbePass& pass, size_t first, size_t end,
+                 ProbeRing& ring, const FoundRows& found);
+  // Copies the dim floats of each key's row to out (keys, dim). Returns how many keys are late.
+  size_t (*gather)(const ProbeView& view, const ProbePass& pass, size_t dim, float* out);
   // ok[i] = 1 where all of values (n, dim)'s row i is finite. True when all are.
   bool (*finite_rows)(const float* values, size_t n, size_t dim, uint8_t* ok);
   // Clips to +-clip_value, then to the norm clip_norm; 0 means no clipping.

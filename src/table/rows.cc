@@ -107,15 +107,36 @@ Status RowSlabs::reserve(size_t rows) {
     return resource_exhausted("{} rows do not fit a table, which holds 2^32 - 1", wanted);
   }
   while ((uint64_t{chunks_.size()} << shift_) < wanted) {
-    Pages chunk = Pages::map(stride_ << shift_);
-    if (chunk.data() == nullptr) {
+    if (!add_chunk()) {
       return resource_exhausted("the system has no room for another {} bytes of rows",
-                                stride_ << shift_);
+                                chunk_bytes());
     }
-    chunks_data_.push_back(chunk.data());
-    chunks_.push_back(std::move(chunk));
   }
   return {};
+}
+
+bool RowSlabs::add_chunk() {
+  Pages chunk = Pages::map(chunk_bytes());
+  if (chunk.data() == nullptr) return false;
+  chunks_data_.push_back(chunk.data());
+  chunks_.push_back(std::move(chunk));
+  return true;
+}
+
+bool RowSlabs::prepare() {
+  constexpr size_t kAheadBytes = kHugePageBytes / 2;
+  if (free_rows_ * stride_ >= kAheadBytes) return false;
+  const size_t at = end_ >> shift_;
+  const size_t wanted = (end_ & mask_) * stride_ + kAheadBytes;
+  // The page of the last row to prepare, in its chunk or at the start of the next.
+  const size_t chunk = wanted <= chunk_bytes() ? at : at + 1;
+  const size_t bytes = wanted <= chunk_bytes() ? wanted : wanted - chunk_bytes();
+  while (chunks_.size() <= chunk) {
+    if (!add_chunk()) return false;
+  }
+  if (chunks_[chunk].present_bytes() >= bytes) return false;
+  chunks_[chunk].ensure(bytes);
+  return true;
 }
 
 RowNumber RowSlabs::fresh() {

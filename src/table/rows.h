@@ -89,6 +89,10 @@ class RowSlabs {
   }
   // Whether the number may be passed to at().
   bool holds(RowNumber row) const { return row < end_; }
+  // Whether the row is live and the key's.
+  bool is_row_of(RowNumber row, Key key) const {
+    return holds(row) && key_of(at(row)) == key && stamp_of(at(row)) != 0;
+  }
   // One past the highest number in use.
   RowNumber end() const { return end_; }
   size_t free_rows() const { return free_rows_; }
@@ -97,6 +101,9 @@ class RowSlabs {
   // Makes room for `rows` more. ResourceExhausted: no more numbers, or the system has no address
   // space.
   Status reserve(size_t rows);
+  // Makes one huge page behind the last row present where less than half of one is. False: nothing
+  // to do.
+  bool prepare();
   // A zeroed row; reserve() first.
   RowNumber take();
   // The row may be given out again; its stamp becomes 0.
@@ -117,6 +124,8 @@ class RowSlabs {
 
  private:
   RowNumber fresh();
+  bool add_chunk();
+  size_t chunk_bytes() const { return stride_ << shift_; }
 
   const size_t stride_;
   uint32_t shift_;

@@ -37,7 +37,10 @@ struct RuleParam {
 inline constexpr size_t kRuleParamsMax = 6;
 
 struct StepRows;
+struct StepWalk;
 struct RuleSettings;
+struct ProbeView;
+struct ProbePass;
 
 // One rule as compiled for one vector target.
 struct RuleOps {
@@ -52,6 +55,9 @@ struct RuleOps {
   // The first value of each element of state vector k, or of scalar k - vectors.
   float (*initial)(const RuleSettings& settings, size_t k);
   void (*step)(const StepRows& rows);
+  // One step of the row of every key of the pass, as it is found. Keys with a gradient that is not
+  // finite are late too. Returns how many keys are late. Null for a rule that is not sparse.
+  size_t (*walk)(const ProbeView& view, const ProbePass& pass, const StepWalk& walk);
 
   size_t state_floats(size_t n) const { return vectors * n + scalars; }
 };
@@ -82,6 +88,17 @@ struct StepRows {
   const float* const* gradients;  // (rows) -> n
   const float* scales;            // (rows), or null for 1: the pushed show counts
   float* scratch;                 // n
+};
+
+// One step of one rule on every row of a pass, with unscaled gradients.
+struct StepWalk {
+  const RuleSettings* settings;
+  float rate;  // the learning rate of this step
+  size_t n;
+  size_t state;            // where the state starts in a row, in bytes
+  const float* gradients;  // (keys, n)
+  bool all_finite;         // the caller knows that all gradients are
+  float* scratch;          // n
 };
 
 // All rules for the vector target chosen at run time.

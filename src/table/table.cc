@@ -80,7 +80,8 @@ size_t Table::memory_bytes() const {
   size_t bytes = sizeof *this + slabs_->bytes() + index_->bytes() + admission_->bytes() +
                  deletions_.size() * sizeof(Deletion) + evicted_.bytes() + merger_.bytes() +
                  victims_.capacity() * sizeof(VictimQueue) +
-                 missing_.capacity() * sizeof(uint32_t) +
+                 (missing_.capacity() + late_.capacity()) * sizeof(uint32_t) +
+                 late_rows_.capacity() * sizeof(RowNumber) +
                  (scratch_.capacity() + pooled_rows_.capacity()) * sizeof(float);
   for (const VictimQueue& queue : victims_) bytes += queue.bytes();
   if (snapshot_ != nullptr) bytes += snapshot_->bytes();
@@ -112,49 +113,51 @@ ProbeView Table::probe_view(size_t touched_bytes) const {
   // is known.
   const size_t furthest =
       64 - std::min<size_t>(64, size_t{1} << std::countr_zero(slabs_->stride()));
-  return {index_->buckets(),  slabs_->chunk_table(),
-          slabs_->shift(),    slabs_->mask(),
-          slabs_->stride(),   slabs_->end(),
-          touched_bytes,      furthest + touched_bytes <= 128,
-          options_.placement, layout_.dim};
+  const bool two_lines = furthest + touched_bytes <= 128;
+  const size_t lines = (touched_bytes + 63) / 64;
+  const size_t ahead = std::max<size_t>(kLinesAhead / lines / kProbeBlock, 1) * kProbeBlock;
+  return {index_->buckets(),
+          slabs_->chunk_table(),
+          slabs_->shift(),
+          slabs_->mask(),
+          slabs_->stride(),
+          slabs_->end(),
+          touched_bytes,
+          two_lines ? 0 : touched_bytes,
+          std::min(ahead, kMatchAheadMax),
+          options_.placement};
 }
 
-uint32_t Table::take_hints(const RowHints& hints, ProbedBlock& block) const {
-  uint32_t wrong = 0;
-  const bool current = hints.generation == generation_;
-  for (size_t i = 0; i < block.keys.size(); ++i) {
-    const RowNumber hint = hints.rows[block.first + i];
-    block.rows[i] = slabs_->holds(hint) ? hint : kNoRow;
-    block.data[i] = slabs_->at(block.rows[i]);
-    const bool missing = current && hint == kNoRow;
-    const bool found = key_of(block.data[i]) == block.keys[i] && stamp_of(block.data[i]) != 0;
-    if (missing) block.all_found = false;
-    wrong |= uint32_t{!found && !missing} << i;
-  }
-  return wrong;
+ProbePass Table::probe_pass(std::span<const Key> keys, const RowHints* hints) const {
+  late_.resize(keys.size());
+  ProbePass pass;
+  pass.keys = keys;
+  if (hints != nullptr) pass.hints = hints->rows.data();
+  pass.late = late_.data();
+  return pass;
 }
 
-uint32_t Table::wrong_rows(const ProbedBlock& block) const {
-  uint32_t wrong = 0;
-  for (size_t i = 0; i < block.keys.size(); ++i) {
-    const bool right = block.rows[i] != kNoRow && key_of(block.data[i]) == block.keys[i];
-    wrong |= uint32_t{!right} << i;
-  }
-  return wrong;
-}
-
-void Table::settle(const ProbeView& view, uint32_t wrong, ProbedBlock& block) const {
-  for (; wrong != 0; wrong &= wrong - 1) {
-    const int i = std::countr_zero(wrong);
-    block.rows[i] = find(block.keys[static_cast<size_t>(i)]);
-    block.data[i] = slabs_->at(block.rows[i]);
-    if (block.rows[i] == kNoRow) {
-      block.all_found = false;
-    } else if (view.out != nullptr) {
-      read_weights(block.data[i],
-                   {view.out + (block.first + static_cast<size_t>(i)) * layout_.dim, layout_.dim});
+void Table::find_late(const ProbeView& view, std::span<const Key> keys, const RowHints* hints,
+                      size_t late, HintCounts& counts) const {
+  late_rows_.resize(late);
+  for (size_t l = 0; l < late; l += kLateBlock) {
+    const size_t n = std::min(kLateBlock, late - l);
+    uint64_t further = kernels_.look_again(view, keys.data(), std::span(late_).subspan(l, n),
+                                           late_rows_.data() + l);
+    for (; further != 0; further &= further - 1) {
+      const size_t at = l + static_cast<size_t>(std::countr_zero(further));
+      late_rows_[at] = find(keys[late_[at]]);
     }
   }
+  if (hints == nullptr) return;
+  const bool current = hints->generation == generation_;
+  size_t good = 0;  // hints of late keys that were right: late for another reason, or still missing
+  for (size_t l = 0; l < late; ++l) {
+    const RowNumber hint = hints->rows[late_[l]];
+    good += static_cast<size_t>(hint == late_rows_[l] && (current || hint != kNoRow));
+  }
+  counts.probed += late - good;
+  counts.kept += keys.size() - late + good;
 }
 
 void Table::first_weights(Key key, bool with_rest, std::span<float> out) const {
@@ -187,35 +190,16 @@ void Table::write_weights(std::byte* row, std::span<const float> weights) const 
   }
 }
 
-void Table::read_block(const ProbedBlock& block, float* out) const {
-  const size_t n = block.keys.size();
-  const size_t dim = layout_.dim;
-  out += block.first * dim;
-  if (layout_.is_float32()) {
-    kernels_.copy_rows(block.data, n, dim, out);
-  } else {
-    for (size_t i = 0; i < n; ++i) read_weights(block.data[i], {out + i * dim, dim});
-  }
-}
-
-size_t Table::read_missing(const ProbedBlock& block, float* out) const {
-  const size_t dim = layout_.dim;
-  size_t missing = 0;
-  for (size_t i = 0; i < block.keys.size(); ++i) {
-    if (block.rows[i] != kNoRow) continue;
-    missing_weights(block.keys[i], {out + (block.first + i) * dim, dim});
-    ++missing;
-  }
-  return missing;
-}
-
 Status Table::locate(std::span<const Key> keys, RowHints& hints) const {
   STARLING_RETURN_IF_ERROR(check_keys(keys));
   hints.rows.resize(keys.size());
   hints.generation = generation_;
-  probe(keys, nullptr, probe_view(kWeightsOffset), lookup_hints_, [&](const ProbedBlock& block) {
-    std::copy_n(block.rows, block.keys.size(), hints.rows.data() + block.first);
-  });
+  const ProbeView view = probe_view(kWeightsOffset);
+  const ProbePass pass = probe_pass(keys, nullptr);
+  ProbeRing ring;
+  const size_t late = kernels_.find(view, pass, 0, keys.size(), ring, {hints.rows.data(), nullptr});
+  find_late(view, keys, nullptr, late, lookup_hints_);
+  for (size_t l = 0; l < late; ++l) hints.rows[late_[l]] = late_rows_[l];
   return {};
 }
 
@@ -227,15 +211,30 @@ Status Table::gather(std::span<const Key> keys, const RowHints* hints, std::span
     return invalid_argument("table '{}': gather of {} keys into {} floats", options_.name,
                             keys.size(), out.size());
   }
-  ProbeView view = probe_view(kWeightsOffset + layout_.weight_bytes);
-  const bool copies = hints == nullptr && layout_.is_float32();
-  if (copies) view.out = out.data();
+  const size_t dim = layout_.dim;
+  const ProbeView view = probe_view(kWeightsOffset + layout_.weight_bytes);
+  ProbePass pass = probe_pass(keys, hints);
+  size_t late;
+  if (layout_.is_float32()) {
+    late = kernels_.gather(view, pass, dim, out.data());
+  } else {
+    late = find_blocks(view, pass, [&](size_t first, size_t n, std::byte** data, RowNumber*) {
+      for (size_t i = 0; i < n; ++i) {
+        if (data[i] != nullptr) read_weights(data[i], out.subspan((first + i) * dim, dim));
+      }
+    });
+  }
+  find_late(view, keys, hints, late, lookup_hints_);
   uint64_t without = 0;
-  probe(keys, hints, view, lookup_hints_, [&](const ProbedBlock& block) {
-    if (!copies) read_block(block, out.data());
-    if (!block.all_found) [[unlikely]]
-      without += read_missing(block, out.data());
-  });
+  for (size_t l = 0; l < late; ++l) {
+    const std::span<float> weights = out.subspan(late_[l] * dim, dim);
+    if (late_rows_[l] == kNoRow) {
+      missing_weights(keys[late_[l]], weights);
+      ++without;
+    } else {
+      read_weights(slabs_->at(late_rows_[l]), weights);
+    }
+  }
   if (missing != nullptr) *missing = without;
   return {};
 }
@@ -275,6 +274,12 @@ Status Table::get(std::span<const Key> keys, RowBatch& out) const {
     out.statistics[i] = layout_.read_statistics(data);
   }
   return {};
+}
+
+bool Table::prepare() {
+  // A small table may not cost pages that it will never use.
+  constexpr uint64_t kIndexAheadRows = 1 << 18;
+  return slabs_->prepare() || (live_rows_ >= kIndexAheadRows && index_->prepare());
 }
 
 void Table::begin_operation() {

@@ -138,6 +138,10 @@ class Table {
   StatusOr<uint64_t> erase(std::span<const Key> keys);
   // All rows and the admission state go.
   void clear();
+  // Makes memory present that the next rows will need, at most one huge page; false when enough is.
+  // Every operation that creates rows does so once, ahead of need, so that none waits for two
+  // pages. An owner that calls it while it has nothing else to do keeps all of them from waiting.
+  bool prepare();
 
   // -- Iteration --
   // Calls visit(key) for up to `rows_max` rows and moves the cursor past them.
@@ -202,7 +206,7 @@ class Table {
   };
   struct Walk;  // one pass over a batch
   struct StepBlock;
-  static constexpr size_t kBlock = kProbeBlock;
+  static constexpr size_t kBlock = 2 * kProbeBlock;
 
   explicit Table(const TableOptions& options);
 
@@ -210,33 +214,20 @@ class Table {
   Status check_keys(std::span<const Key> keys) const;
   uint32_t bucket_of(Key key, uint64_t hash) const { return options_.placement.bucket(key, hash); }
   RowNumber find(Key key) const;
-  // Where a call's keys were found, a few at a time.
-  struct ProbedBlock {
-    std::span<const Key> keys;
-    size_t first;      // of the keys, in the batch
-    std::byte** data;  // (keys); row 0 where a key has none
-    RowNumber* rows;   // (keys); kNoRow where a key has none
-    bool all_found;
-  };
   ProbeView probe_view(size_t touched_bytes) const;
+  ProbePass probe_pass(std::span<const Key> keys, const RowHints* hints) const;
+  // Finds the rows of the keys a block at a time and calls visit(first, data, rows) for each; data
+  // is null where a key is late. Returns how many are.
   template <class Visit>
-  void probe(std::span<const Key> keys, const RowHints* hints, const ProbeView& view,
-             HintCounts& counts, Visit&& visit) const;
-  // Fills the block with the rows that a caller remembers. Bit i of the result: the key i must be
-  // looked for.
-  uint32_t take_hints(const RowHints& hints, ProbedBlock& block) const;
-  // Bit i: the row i is not its key's.
-  uint32_t wrong_rows(const ProbedBlock& block) const;
-  // Looks for the keys in `wrong`, and copies the weights again where the probe does.
-  void settle(const ProbeView& view, uint32_t wrong, ProbedBlock& block) const;
+  size_t find_blocks(const ProbeView& view, ProbePass& pass, Visit&& visit) const;
+  // Looks for the first `late` keys of late_ once more, in all slots that fit: late_rows_ tells
+  // their rows. Counts what hints were good for.
+  void find_late(const ProbeView& view, std::span<const Key> keys, const RowHints* hints,
+                 size_t late, HintCounts& counts) const;
   void first_weights(Key key, bool with_rest, std::span<float> out) const;
   void missing_weights(Key key, std::span<float> out) const;
   void read_weights(const std::byte* row, std::span<float> out) const;
   void write_weights(std::byte* row, std::span<const float> weights) const;
-  // The weights of the block's rows to their places in out (all keys of the batch, dim).
-  void read_block(const ProbedBlock& block, float* out) const;
-  // The same for its keys without a row; how many they are.
-  size_t read_missing(const ProbedBlock& block, float* out) const;
   void begin_operation();
   RowNumber create(Key key, uint64_t hash, uint32_t bucket);
   // Records the deletion, takes the row out of the index and discards it.
@@ -252,8 +243,11 @@ class Table {
   Status check_batch(const PushBatch& batch, bool with_gradients) const;
   StatusOr<OperationCounts> walk_any(const PushBatch& batch, Walk& walk);
   StatusOr<OperationCounts> walk(Walk& walk);
-  void walk_block(Walk& walk, const ProbedBlock& probed);
-  bool all_finite(const Walk& walk, const ProbedBlock& probed, uint8_t* finite) const;
+  // The keys that have a row at the first slot that fits, then the other keys that have one.
+  size_t walk_found(Walk& walk, const ProbeView& view);
+  size_t walk_blocks(Walk& walk, const ProbeView& view, ProbePass& pass);
+  void walk_late(Walk& walk, size_t late);
+  bool is_finite(const Walk& walk, size_t i) const;
   void walk_missing(Walk& walk);
   RowNumber admit(Walk& walk, size_t i, uint64_t hash, uint32_t bucket);
   void touch(const Walk& walk, size_t i, std::byte* data, RowNumber row) {
@@ -266,7 +260,6 @@ class Table {
   }
   void touch_statistics(const Walk& walk, size_t i, std::byte* row) const;
   void create_rest(std::byte* row) const;
-  void step_found(const Walk& walk, const ProbedBlock& probed);
   void step_block(const Walk& walk, StepBlock& block);
   void step_rest(float rate, const float* scales, StepBlock& block);
 
@@ -325,6 +318,8 @@ class Table {
   // Scratch of one call.
   KeyMerger merger_;
   std::vector<uint32_t> missing_;
+  mutable std::vector<uint32_t> late_;
+  mutable std::vector<RowNumber> late_rows_;
   std::array<float*, kBlock> rest_weights_;
   std::vector<float> scratch_;  // (2 kBlock + 1, dim): gradients, weights, one gradient with decay
   mutable std::vector<float> pooled_rows_;

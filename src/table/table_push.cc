@@ -18,9 +18,6 @@ struct Table::Walk {
   PushBatch batch;
   float rates[2] = {};  // per part, at the batch's step
   OperationCounts counts;
-  bool plain = false;   // rows have no statistics and are not watched by a snapshot
-  bool direct = false;  // plain, and one rule steps whole float32 rows with unscaled gradients
-  bool copied = false;  // the probe has copied the weights to `out` already
 };
 
 // Rows of one block on their way through the rules.
@@ -152,14 +149,10 @@ StatusOr<OperationCounts> Table::walk(Walk& walk) {
   const size_t touched = walk.gradients != nullptr || layout_.statistics != layout_.payload_end
                              ? layout_.payload_end
                              : kWeightsOffset + layout_.weight_bytes;
-  walk.plain = snapshot_ == nullptr && layout_.statistics == layout_.payload_end;
-  walk.direct = walk.plain && layout_.is_float32() && parts_.size() == 1 && !clips_ &&
-                walk.batch.shows.empty();
-  ProbeView view = probe_view(touched);
-  walk.copied = walk.plain && layout_.is_float32() && walk.batch.hints == nullptr;
-  if (walk.copied) view.out = walk.out;
-  probe(walk.batch.keys, walk.batch.hints, view, counts_.pushes,
-        [&](const ProbedBlock& probed) { walk_block(walk, probed); });
+  const ProbeView view = probe_view(touched);
+  const size_t late = walk_found(walk, view);
+  find_late(view, walk.batch.keys, walk.batch.hints, late, counts_.pushes);
+  walk_late(walk, late);
   walk_missing(walk);
   counts_.total.found += walk.counts.found;
   counts_.total.created += walk.counts.created;
@@ -169,62 +162,88 @@ StatusOr<OperationCounts> Table::walk(Walk& walk) {
   return walk.counts;
 }
 
-bool Table::all_finite(const Walk& walk, const ProbedBlock& probed, uint8_t* finite) const {
-  if (walk.gradients == nullptr || options_.refuse_nonfinite) return true;
-  const float* gradients = walk.gradients + probed.first * layout_.dim;
-  return kernels_.finite_rows(gradients, probed.keys.size(), layout_.dim, finite);
+size_t Table::walk_found(Walk& walk, const ProbeView& view) {
+  const size_t n = walk.batch.keys.size();
+  ProbePass pass = probe_pass(walk.batch.keys, walk.batch.hints);
+  // Rows without statistics that no snapshot watches are touched by their stamp alone.
+  const bool plain = snapshot_ == nullptr && layout_.statistics == layout_.payload_end;
+  if (!plain || !layout_.is_float32()) return walk_blocks(walk, view, pass);
+  pass.stamp = stamp();
+  size_t late;
+  if (walk.gradients != nullptr) {
+    if (parts_.size() > 1 || clips_ || !walk.batch.shows.empty()) {
+      return walk_blocks(walk, view, pass);
+    }
+    const Part& part = parts_[0];
+    late = part.rule.ops->walk(view, pass,
+                               {&part.rule, walk.rates[0], part.count, layout_.state,
+                                walk.gradients, options_.refuse_nonfinite, scratch_.data()});
+  } else if (walk.out == nullptr) {
+    ProbeRing ring;
+    late = kernels_.find(view, pass, 0, n, ring, {walk.hints, nullptr});
+  } else if (walk.hints == nullptr) {
+    late = kernels_.gather(view, pass, layout_.dim, walk.out);
+  } else {
+    return walk_blocks(walk, view, pass);
+  }
+  walk.counts.found += n - late;
+  return late;
 }
 
-void Table::walk_block(Walk& walk, const ProbedBlock& probed) {
-  const size_t n = probed.keys.size();
-  uint8_t finite[kBlock];
-  const bool finite_all = all_finite(walk, probed, finite);
-  if (walk.plain && finite_all && probed.all_found) [[likely]] {
-    for (size_t i = 0; i < n; ++i) set_stamp(probed.data[i], stamp());
-    walk.counts.found += n;
-    if (walk.gradients != nullptr) step_found(walk, probed);
-  } else {
+size_t Table::walk_blocks(Walk& walk, const ProbeView& view, ProbePass& pass) {
+  pass.stamp = 0;
+  const size_t dim = layout_.dim;
+  return find_blocks(view, pass, [&](size_t first, size_t n, std::byte** data, RowNumber* rows) {
     StepBlock block;
     for (size_t i = 0; i < n; ++i) {
-      const auto at = static_cast<uint32_t>(probed.first + i);
-      if (!finite_all && finite[i] == 0) {
+      if (data[i] == nullptr) continue;
+      const size_t at = first + i;
+      if (!is_finite(walk, at)) {
         ++walk.counts.nonfinite;
-      } else if (probed.rows[i] == kNoRow) {
-        missing_.push_back(at);
-      } else {
-        touch(walk, at, probed.data[i], probed.rows[i]);
-        block.add(at, probed.data[i]);
+        continue;
       }
+      touch(walk, at, data[i], rows[i]);
+      block.add(static_cast<uint32_t>(at), data[i]);
+      if (walk.hints != nullptr) walk.hints[at] = rows[i];
+      if (walk.out != nullptr) read_weights(data[i], {walk.out + at * dim, dim});
     }
     walk.counts.found += block.n;
     if (walk.gradients != nullptr) step_block(walk, block);
-  }
-  if (walk.hints != nullptr) std::copy_n(probed.rows, n, walk.hints + probed.first);
-  if (walk.out == nullptr) return;
-  if (!walk.copied) read_block(probed, walk.out);
-  if (!probed.all_found) [[unlikely]]
-    read_missing(probed, walk.out);
+  });
 }
 
-// One optimizer step of every row of the block.
-void Table::step_found(const Walk& walk, const ProbedBlock& probed) {
-  const size_t n = probed.keys.size();
+bool Table::is_finite(const Walk& walk, size_t i) const {
+  if (walk.gradients == nullptr || options_.refuse_nonfinite) return true;
+  uint8_t ok = 0;
+  return kernels_.finite_rows(walk.gradients + i * layout_.dim, 1, layout_.dim, &ok);
+}
+
+void Table::walk_late(Walk& walk, size_t late) {
+  const size_t dim = layout_.dim;
   StepBlock block;
-  if (!walk.direct) {
-    for (size_t i = 0; i < n; ++i) {
-      block.add(static_cast<uint32_t>(probed.first + i), probed.data[i]);
+  for (size_t l = 0; l < late; ++l) {
+    const uint32_t at = late_[l];
+    if (!is_finite(walk, at)) {
+      ++walk.counts.nonfinite;
+      continue;
     }
-    return step_block(walk, block);
+    if (walk.hints != nullptr) walk.hints[at] = late_rows_[l];
+    if (late_rows_[l] == kNoRow) {
+      missing_.push_back(at);
+      continue;
+    }
+    std::byte* data = slabs_->at(late_rows_[l]);
+    touch(walk, at, data, late_rows_[l]);
+    ++walk.counts.found;
+    if (walk.out != nullptr) read_weights(data, {walk.out + at * dim, dim});
+    if (walk.gradients == nullptr) continue;
+    block.add(at, data);
+    if (block.n == kBlock) {
+      step_block(walk, block);
+      block.n = 0;
+    }
   }
-  const float* gradients = walk.gradients + probed.first * layout_.dim;
-  for (size_t i = 0; i < n; ++i) {
-    block.weights[i] = layout_.weights_of(probed.data[i]);
-    block.state[i] = layout_.state_of(probed.data[i]);
-    block.gradients[i] = gradients + i * layout_.dim;
-  }
-  const Part& part = parts_[0];
-  part.rule.ops->step({&part.rule, walk.rates[0], part.count, n, block.weights, block.state,
-                       block.gradients, nullptr, scratch_.data()});
+  if (block.n != 0) step_block(walk, block);
 }
 
 void Table::walk_missing(Walk& walk) {
@@ -232,6 +251,7 @@ void Table::walk_missing(Walk& walk) {
     walk.counts.dropped += missing_.size();
     return;
   }
+  if (!missing_.empty()) prepare();
   constexpr size_t kAhead = 12;
   const ProbeView view = probe_view(kWeightsOffset);
   for (size_t m = 0; m < missing_.size(); ++m) {
@@ -251,6 +271,7 @@ void Table::walk_missing(Walk& walk) {
     }
     if (row == kNoRow) {
       ++walk.counts.dropped;
+      if (walk.out != nullptr) missing_weights(key, {walk.out + i * layout_.dim, layout_.dim});
       continue;
     }
     std::byte* data = slabs_->at(row);
