@@ -24,13 +24,17 @@ inline std::string oracle_name(const RuleOps& ops) {
          ops.name;
 }
 
-inline float oracle_mean(const std::vector<float>& values) {
+inline float oracle_sum(const std::vector<float>& values) {
   float lanes[16] = {};
   for (size_t i = 0; i < values.size(); ++i) lanes[i % 16] += values[i];
   for (int half = 8; half > 0; half /= 2) {
     for (int l = 0; l < half; ++l) lanes[l] += lanes[l + half];
   }
-  return lanes[0] / static_cast<float>(values.size());
+  return lanes[0];
+}
+
+inline float oracle_mean(const std::vector<float>& values) {
+  return oracle_sum(values) / static_cast<float>(values.size());
 }
 
 inline double oracle_power(double base, int count) {

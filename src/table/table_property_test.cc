@@ -35,13 +35,21 @@ class KeptImages final : public SnapshotSink {
   std::map<uint16_t, std::vector<std::byte>> images;
 };
 
+class KeptEvictions final : public EvictionSink {
+ public:
+  void evicted(const EvictedRow& row) override { rows.emplace(row.key, row.reason); }
+  std::multiset<std::pair<Key, EvictionReason>> rows;
+};
+
 class TableProperty : public testing::TestWithParam<Setup> {
  protected:
   TableProperty()
       : options_(GetParam().options),
         model_(options_),
         rng_(GetParam().seed, 1, 1),
-        table_(*Table::make(options_)) {}
+        table_(*Table::make(options_)) {
+    table_->set_eviction_sink(&evictions_);
+  }
 
   // Few buckets, so that each grows a lot; the extreme keys belong to the universe.
   Key draw_key() {
@@ -66,9 +74,20 @@ class TableProperty : public testing::TestWithParam<Setup> {
       gradients[rng_.below(gradients.size())] = rng_.below(2) == 0 ? NAN : -INFINITY;
     }
     step_ += rng_.below(3);
+    std::vector<float> shows;
+    std::vector<float> clicks;
+    // A push without them is legal too.
+    if (options_.statistics.enabled && rng_.below(8) != 0) {
+      for (size_t i = 0; i < keys.size(); ++i) {
+        shows.push_back(static_cast<float>(rng_.below(4)));
+        clicks.push_back(shows.back() > 0 && rng_.below(3) == 0 ? 1.0f : 0.0f);
+      }
+    }
     PushBatch batch;
     batch.keys = keys;
     batch.gradients = gradients;
+    batch.shows = shows;
+    batch.clicks = clicks;
     batch.step = step_;
     RowHints hints;
     if (rng_.below(2) == 0) {
@@ -78,7 +97,7 @@ class TableProperty : public testing::TestWithParam<Setup> {
       batch.hints = &hints;
     }
     ASSERT_TRUE(table_->push(batch).ok());
-    model_.push(keys, gradients, step_);
+    model_.push({keys, gradients, shows, clicks, step_});
   }
 
   void read() {
@@ -116,6 +135,13 @@ class TableProperty : public testing::TestWithParam<Setup> {
       // Ranks only grow while a row lives.
       if (table_->layout().last_step != 0) row.statistics.last_step = step_;
       if (table_->layout().touches != 0) row.statistics.touches = 1;
+      if (table_->layout().click != 0) {
+        row.statistics.show = static_cast<double>(rng_.below(100)) / 8;
+        row.statistics.click = row.statistics.show / 2;
+        row.statistics.delta_score = static_cast<float>(rng_.below(8)) / 4;
+        row.statistics.unseen_days = static_cast<uint32_t>(rng_.below(4));
+      }
+      if (table_->layout().second != 0) row.statistics.second = rng_.below(2) == 0;
       rows.weights.insert(rows.weights.end(), row.w.begin(), row.w.end());
       rows.state.insert(rows.state.end(), row.s.begin(), row.s.end());
       rows.statistics.push_back(row.statistics);
@@ -129,7 +155,15 @@ class TableProperty : public testing::TestWithParam<Setup> {
     const uint64_t gone = table_->shrink(step_);
     model_.shrink(step_);
     ASSERT_EQ(before - gone, model_.rows.size());
+    ASSERT_EQ(evictions_.rows, model_.evicted);
     table_->compact(rng_.below(2) == 0 ? SIZE_MAX : 50);
+  }
+
+  void finish_save() {
+    if (!options_.statistics.enabled) return;
+    const SaveFilter filter = rng_.below(2) == 0 ? SaveFilter::kDaily : SaveFilter::kDelta;
+    table_->finish_save(filter);
+    model_.finish_save(filter);
   }
 
   // Out, dropped, and in again: a bucket is its image.
@@ -209,8 +243,7 @@ class TableProperty : public testing::TestWithParam<Setup> {
         ASSERT_EQ(rows.weights[i * options_.dim + j], row.w[j]);
       const size_t floats = table.state_floats();
       for (size_t j = 0; j < floats; ++j) ASSERT_EQ(rows.state[i * floats + j], row.s[j]);
-      ASSERT_EQ(rows.statistics[i].last_step, row.statistics.last_step);
-      ASSERT_EQ(rows.statistics[i].touches, row.statistics.touches);
+      ASSERT_EQ(rows.statistics[i], row.statistics) << value(key);
       ++i;
     }
   }
@@ -219,6 +252,7 @@ class TableProperty : public testing::TestWithParam<Setup> {
     ASSERT_EQ(table_->rows(), model_.rows.size());
     ASSERT_EQ(table_->operation(), model_.operation());
     check_rows(*table_, model_.rows);
+    ASSERT_EQ(evictions_.rows, model_.evicted);
     std::set<Key> seen;
     RowCursor cursor;
     while (!cursor.done()) {
@@ -240,6 +274,7 @@ class TableProperty : public testing::TestWithParam<Setup> {
         set();
       } else if (what < 84) {
         shrink();
+        finish_save();
       } else if (what < 86) {
         move_bucket();
       } else if (what < 96) {
@@ -255,6 +290,7 @@ class TableProperty : public testing::TestWithParam<Setup> {
   TableModel model_;
   Rng rng_;
   std::unique_ptr<Table> table_;
+  KeptEvictions evictions_;
   uint64_t step_ = 1;
   std::pair<std::vector<Key>, RowHints> old_hints_;
   std::unique_ptr<KeptImages> sink_;
@@ -264,36 +300,97 @@ class TableProperty : public testing::TestWithParam<Setup> {
 
 TEST_P(TableProperty, DoesWhatASimpleMapDoes) { run(); }
 
-std::vector<Setup> setups() {
-  std::vector<Setup> all;
+TableOptions base_options() {
   TableOptions base;
   base.name = "property";
   base.seed = 99;
   base.dim = 3;
-  for (const char* rule :
-       {"sgd", "momentum", "adagrad", "rowwise_adagrad", "adam", "adamw", "ftrl", "paddle_adagrad",
-        "paddle_adagrad_v2", "paddle_std_adagrad", "paddle_adam", "paddle_shared_adam"}) {
-    TableOptions options = base;
-    options.optimizer.rule = rule;
-    all.push_back({rule, options, 1});
-  }
-  TableOptions lru = base;
+  return base;
+}
+
+// Rules of eviction and kinds of storage, without show/click statistics.
+std::vector<std::pair<const char*, TableOptions>> plain_tables() {
+  TableOptions lru = base_options();
   lru.eviction.capacity = "lru";
   lru.eviction.rows_max = 4096 * 150;
   TableOptions lfu = lru;
   lfu.eviction.capacity = "lfu";
-  TableOptions idle = base;
+  TableOptions idle = base_options();
   idle.dim = 17;
   idle.eviction.idle_steps_max = 400;
   idle.admission.kind = "count";
   idle.admission.count = 3;
-  TableOptions half = base;
+  TableOptions half = base_options();
   half.storage = "bfloat16";
+  TableOptions norm = base_options();
+  norm.dim = 8;
+  norm.eviction.norm_min = 0.02;
+  norm.initializer.kind = "uniform";
+  return {{"lru", lru}, {"lfu", lfu}, {"idle_and_count", idle}, {"bfloat16", half}, {"norm", norm}};
+}
+
+// Every kind of admission.
+std::vector<std::pair<const char*, TableOptions>> admitting_tables() {
+  TableOptions few = base_options();
+  few.admission.kind = "count";
+  few.admission.candidates_max = uint64_t{200} * kBuckets;
+  TableOptions bloom = base_options();
+  bloom.admission.kind = "bloom";
+  bloom.admission.count = 3;
+  // Far too small for the keys, so that many are taken for others.
+  bloom.admission.expected_keys = uint64_t{400} * kBuckets;
+  bloom.admission.false_positive_rate = 0.05;
+  TableOptions probability = base_options();
+  probability.admission.kind = "probability";
+  probability.admission.probability = 0.3;
+  probability.admission.reads_initializer = true;
+  probability.initializer.kind = "normal";
+  TableOptions score = base_options();
+  score.statistics.enabled = true;
+  score.admission.kind = "score";
+  score.admission.score = 1.5;
+  score.optimizer.rule = "paddle_adagrad";
+  return {
+      {"few_candidates", few}, {"bloom", bloom}, {"probability", probability}, {"score", score}};
+}
+
+// Show/click statistics, their decay, and rows whose second part is created later.
+std::vector<std::pair<const char*, TableOptions>> ctr_tables() {
+  TableOptions ctr = base_options();
+  ctr.statistics.enabled = true;
+  ctr.eviction.decay = 0.9;
+  ctr.eviction.score_min = 0.3;
+  ctr.eviction.unseen_days_max = 2;
+  ctr.optimizer.rule = "paddle_std_adagrad";
+  TableOptions split = base_options();
+  split.dim = 9;
+  split.statistics.enabled = true;
+  split.optimizer.rule = "paddle_adagrad";
+  split.rest_optimizer = OptimizerOptions{"paddle_shared_adam", {}};
+  split.rest_score_min = 1.2;
+  split.initializer.kind = "uniform";
+  TableOptions half = split;
+  half.storage = "bfloat16";
+  half.eviction = ctr.eviction;
+  half.admission.kind = "bloom";
+  half.admission.expected_keys = uint64_t{2000} * kBuckets;
+  half.admission.reads_initializer = true;
+  return {{"statistics", ctr}, {"split", split}, {"split_bfloat16_bloom", half}};
+}
+
+std::vector<Setup> setups() {
+  std::vector<Setup> all;
+  for (const char* rule :
+       {"sgd", "momentum", "adagrad", "rowwise_adagrad", "adam", "adamw", "ftrl", "paddle_adagrad",
+        "paddle_adagrad_v2", "paddle_std_adagrad", "paddle_adam", "paddle_shared_adam"}) {
+    TableOptions options = base_options();
+    options.optimizer.rule = rule;
+    all.push_back({rule, options, 1});
+  }
   for (const uint64_t seed : {11, 12, 13}) {
-    all.push_back({"lru", lru, seed});
-    all.push_back({"lfu", lfu, seed});
-    all.push_back({"idle_and_count", idle, seed});
-    all.push_back({"bfloat16", half, seed});
+    for (const auto& tables : {plain_tables(), admitting_tables(), ctr_tables()}) {
+      for (const auto& [name, options] : tables) all.push_back({name, options, seed});
+    }
   }
   return all;
 }
