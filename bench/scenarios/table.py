@@ -2,7 +2,7 @@
 
 table_bench measures every pair in turns of 32 batches, on one thread, and tells the rate of the median batch. The bare loop visits one
 index line and one row at known addresses with the best of seven prefetch distances and two cache levels; it neither
-hashes nor compares.
+hashes nor compares. Its update does the arithmetic of the rule; a second one only multiplies and subtracts.
 adagrad is rowwise_adagrad unless said otherwise; batches have 8192 keys.
 """
 import json

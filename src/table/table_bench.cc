@@ -97,6 +97,26 @@ void fill_table(Table& table, uint64_t rows) {
   }
 }
 
+// A vector of floats, compiled for the target of the function that uses it.
+template <size_t kLanes>
+struct FloatVector {
+  using Type [[gnu::vector_size(sizeof(float) * kLanes)]] = float;
+};
+// The sum of the lanes, by halves.
+template <size_t kLanes, class Vector>
+[[gnu::always_inline]] inline float total_of(const Vector& v) {
+  if constexpr (kLanes == 2) {
+    return v[0] + v[1];
+  } else {
+    using Half = typename FloatVector<kLanes / 2>::Type;
+    Half low;
+    Half high;
+    std::memcpy(&low, &v, sizeof low);
+    std::memcpy(&high, reinterpret_cast<const char*>(&v) + sizeof low, sizeof high);
+    return total_of<kLanes / 2>(Half(low + high));
+  }
+}
+
 // The limit: lines of an index at known places and rows at known addresses, of the same sizes and
 // in the same kind of memory as the table's, visited with a prefetch distance that the caller
 // chooses.
@@ -134,11 +154,13 @@ class BareLoop {
     if (kWide256) return gather_256<kDim, kHint>(visits, distance, touches, out);
     gather_loop<kDim, kHint>(visits, distance, touches, out);
   }
-  template <size_t kDim, int kHint>
+  // With kRule, the arithmetic of rowwise_adagrad; else one multiplication and subtraction per
+  // float and an addition to the state: the least that reads and writes the same floats.
+  template <size_t kDim, int kHint, bool kRule>
   void update(const Visit* visits, size_t distance, const float* gradients) {
-    if (kWide512) return update_512<kDim, kHint>(visits, distance, gradients);
-    if (kWide256) return update_256<kDim, kHint>(visits, distance, gradients);
-    update_loop<kDim, kHint>(visits, distance, gradients);
+    if (kWide512) return update_512<kDim, kHint, kRule>(visits, distance, gradients);
+    if (kWide256) return update_256<kDim, kHint, kRule>(visits, distance, gradients);
+    update_loop<kDim, kHint, kRule>(visits, distance, gradients);
   }
 
   uint64_t sum() const { return sum_; }
@@ -148,43 +170,74 @@ class BareLoop {
   static inline const bool kWide512 = __builtin_cpu_supports("avx512vl") != 0;
   static inline const bool kWide256 = __builtin_cpu_supports("avx2") != 0;
 
-  template <int kHint>
-  [[gnu::always_inline]] static void prefetch(const Visit& visit, size_t bytes) {
+  template <size_t kBytes, int kHint>
+  [[gnu::always_inline]] static void prefetch(const Visit& visit) {
     __builtin_prefetch(visit.line, 0, kHint);
-    for (size_t at = 0; at < bytes; at += 64) __builtin_prefetch(visit.row + at, 0, kHint);
-    __builtin_prefetch(visit.row + bytes - 1, 0, kHint);
+    __builtin_prefetch(visit.row, 0, kHint);
+    // A row of two lines at most is asked for by its ends.
+    if constexpr (kBytes > 80) {
+      for (size_t at = 64; at < kBytes; at += 64) __builtin_prefetch(visit.row + at, 0, kHint);
+    }
+    __builtin_prefetch(visit.row + kBytes - 1, 0, kHint);
   }
 
   template <size_t kDim, int kHint>
   [[gnu::always_inline]] void gather_loop(const Visit* visits, size_t distance, bool touches,
                                           float* __restrict out) {
+    uint64_t sum = 0;
     for (size_t i = 0; i < kBatch; ++i) {
-      prefetch<kHint>(visits[i + distance], kWeightsOffset + sizeof(float) * kDim);
-      sum_ += static_cast<uint64_t>(*visits[i].line);
+      prefetch<kWeightsOffset + sizeof(float) * kDim, kHint>(visits[i + distance]);
+      sum += static_cast<uint64_t>(*visits[i].line);
       if (touches) set_stamp(visits[i].row, 1);
       std::memcpy(out + i * kDim, visits[i].row + kWeightsOffset, sizeof(float) * kDim);
     }
+    sum_ += sum;
   }
 
-  // One multiplication and subtraction per float, and one of the state float: what must be read and
-  // written.
-  template <size_t kDim, int kHint>
+  template <size_t kDim, int kHint, bool kRule>
   [[gnu::always_inline]] void update_loop(const Visit* visits, size_t distance,
                                           const float* gradients) {
+    constexpr size_t kLanes = kDim < 16 ? kDim : 16;
+    constexpr size_t kVectors = kDim / kLanes;
+    using Floats = typename FloatVector<kLanes>::Type;
+    uint64_t sum = 0;
     for (size_t i = 0; i < kBatch; ++i) {
-      prefetch<kHint>(visits[i + distance], layout_.payload_end);
-      sum_ += static_cast<uint64_t>(*visits[i].line);
+      prefetch<kWeightsOffset + sizeof(float) * (kDim + 1), kHint>(visits[i + distance]);
+      sum += static_cast<uint64_t>(*visits[i].line);
       set_stamp(visits[i].row, 1);
-      auto* __restrict weights = reinterpret_cast<float*>(visits[i].row + kWeightsOffset);
-      const float* __restrict gradient = gradients + i * kDim;
-      for (size_t j = 0; j < kDim; ++j) weights[j] -= 0.001f * gradient[j];
-      weights[kDim] += gradient[0];
+      std::byte* weights = visits[i].row + kWeightsOffset;
+      float state;
+      std::memcpy(&state, weights + sizeof(float) * kDim, sizeof state);
+      Floats gradient[kVectors];
+      for (size_t v = 0; v < kVectors; ++v) {
+        std::memcpy(&gradient[v], gradients + i * kDim + v * kLanes, sizeof(Floats));
+      }
+      if constexpr (kRule) {
+        Floats squares = gradient[0] * gradient[0];
+        for (size_t v = 1; v < kVectors; ++v) squares += gradient[v] * gradient[v];
+        state += total_of<kLanes>(squares) * (1.0f / static_cast<float>(kDim));
+        const float divisor = std::sqrt(state) + 1e-10f;
+        for (size_t v = 0; v < kVectors; ++v) gradient[v] = 0.05f * gradient[v] / divisor;
+      } else {
+        state += gradient[0][0];
+        for (size_t v = 0; v < kVectors; ++v) gradient[v] *= 0.001f;
+      }
+      for (size_t v = 0; v < kVectors; ++v) {
+        Floats stepped;
+        std::memcpy(&stepped, weights + v * sizeof stepped, sizeof stepped);
+        stepped -= gradient[v];
+        std::memcpy(weights + v * sizeof stepped, &stepped, sizeof stepped);
+      }
+      std::memcpy(weights + sizeof(float) * kDim, &state, sizeof state);
     }
+    sum_ += sum;
   }
 
   template <size_t kDim, int kHint>
-  [[gnu::target("avx512f,avx512vl")]] void gather_512(const Visit* visits, size_t distance,
-                                                      bool touches, float* out) {
+  [[gnu::target("avx512f,avx512vl,prefer-vector-width=512")]] void gather_512(const Visit* visits,
+                                                                              size_t distance,
+                                                                              bool touches,
+                                                                              float* out) {
     gather_loop<kDim, kHint>(visits, distance, touches, out);
   }
   template <size_t kDim, int kHint>
@@ -192,15 +245,15 @@ class BareLoop {
                                           float* out) {
     gather_loop<kDim, kHint>(visits, distance, touches, out);
   }
-  template <size_t kDim, int kHint>
-  [[gnu::target("avx512f,avx512vl")]] void update_512(const Visit* visits, size_t distance,
-                                                      const float* gradients) {
-    update_loop<kDim, kHint>(visits, distance, gradients);
+  template <size_t kDim, int kHint, bool kRule>
+  [[gnu::target("avx512f,avx512vl,prefer-vector-width=512")]] void update_512(
+      const Visit* visits, size_t distance, const float* gradients) {
+    update_loop<kDim, kHint, kRule>(visits, distance, gradients);
   }
-  template <size_t kDim, int kHint>
+  template <size_t kDim, int kHint, bool kRule>
   [[gnu::target("avx2")]] void update_256(const Visit* visits, size_t distance,
                                           const float* gradients) {
-    update_loop<kDim, kHint>(visits, distance, gradients);
+    update_loop<kDim, kHint, kRule>(visits, distance, gradients);
   }
 
   const RowLayout layout_;
@@ -238,6 +291,18 @@ std::vector<double> rates_of(size_t batches, size_t rounds,
   return rates;
 }
 
+// What to measure: all, or what the command names.
+struct Wanted {
+  uint64_t only_rows = 0;
+  size_t only_dim = 0;
+  std::string only_work;  // a part of its name
+
+  bool table(uint64_t rows, size_t dim) const {
+    return (only_rows == 0 || only_rows == rows) && (only_dim == 0 || only_dim == dim);
+  }
+  bool work(std::string_view name) const { return name.find(only_work) != std::string_view::npos; }
+};
+
 struct Case {
   uint64_t rows;
   std::string distribution;
@@ -255,74 +320,121 @@ void print_pair(std::string_view work, const Case& c, size_t dim, std::string_vi
   std::fflush(stdout);
 }
 
+// What the bare loop does with the rows of a batch, from its first key, with a prefetch distance,
+// into the first cache level or the second.
+using BareWork = std::function<void(size_t first, size_t distance, bool near)>;
+
+struct Pair {
+  const char* work;
+  BatchWork ours;
+  const char* rival;
+  BareWork limit;
+};
+
+void compare_limit(const Case& c, size_t dim, const Pair& pair) {
+  // Each distance alone: in turns they would find each other's lines in the cache.
+  BatchWork best;
+  double best_rate = 0;
+  for (const size_t d : kDistances) {
+    for (const bool near : {false, true}) {
+      const BatchWork work = [&pair, d, near](size_t first) { pair.limit(first, d, near); };
+      const double rate = rates_of(c.batches, 1, {work})[0];
+      if (rate > best_rate) best = work;
+      best_rate = std::max(best_rate, rate);
+    }
+  }
+  const std::vector<double> rates = rates_of(c.batches, c.rounds, {pair.ours, best});
+  print_pair(pair.work, c, dim, pair.rival, rates[0], rates[1]);
+}
+
+// The batches of one case, for the table and for the bare loop.
 template <size_t kDim>
-void measure_limit(Table& table, const Case& c) {
-  const std::vector<uint32_t> drawn =
-      draw_rows(c.distribution, c.rows, c.batches * kBatch + kDistanceMax);
-  std::vector<Key> keys;
-  for (const uint32_t row : drawn) keys.push_back(key_at(row));
-  std::vector<float> out(kBatch * kDim);
-  std::vector<float> gradients(kBatch * kDim, 0.01f);
-  const size_t index_bytes = table.index_bytes();
-  BareLoop bare(c.rows, table.layout(), index_bytes);
-  const std::vector<BareLoop::Visit> visits = bare.visits(drawn);
-  const auto batch_at = [&](size_t first) {
+struct Batches {
+  Batches(Table& measured, const Case& c)
+      : table(measured), bare(c.rows, measured.layout(), measured.index_bytes()) {
+    const std::vector<uint32_t> drawn =
+        draw_rows(c.distribution, c.rows, c.batches * kBatch + kDistanceMax);
+    for (const uint32_t row : drawn) keys.push_back(key_at(row));
+    visits = bare.visits(drawn);
+    hints.resize(c.batches);
+    for (size_t b = 0; b < c.batches; ++b) {
+      if (!table.locate(keys_at(b * kBatch), hints[b]).ok()) std::abort();
+    }
+  }
+
+  std::span<const Key> keys_at(size_t first) const {
+    return std::span(keys).subspan(first, kBatch);
+  }
+  PushBatch at(size_t first, bool hinted) const {
     PushBatch batch;
-    batch.keys = std::span(keys).subspan(first, kBatch);
+    batch.keys = keys_at(first);
     batch.gradients = gradients;
     batch.key_set = KeySet::kUnique;
+    if (hinted) batch.hints = &hints[first / kBatch];
     return batch;
+  }
+
+  void gather(size_t first, bool hinted) {
+    if (!table.gather(keys_at(first), hinted ? &hints[first / kBatch] : nullptr, out).ok()) {
+      std::abort();
+    }
+  }
+  void resolve(size_t first) {
+    if (!table.resolve(at(first, false), nullptr, out).ok()) std::abort();
+  }
+  void push(size_t first, bool hinted) {
+    if (!table.push(at(first, hinted)).ok()) std::abort();
+  }
+  void bare_gather(size_t first, size_t d, bool near, bool touches) {
+    const auto* visit = visits.data() + first;
+    near ? bare.template gather<kDim, 3>(visit, d, touches, out.data())
+         : bare.template gather<kDim, 2>(visit, d, touches, out.data());
+  }
+  template <bool kRule>
+  void bare_update(size_t first, size_t d, bool near) {
+    const auto* visit = visits.data() + first;
+    near ? bare.template update<kDim, 3, kRule>(visit, d, gradients.data())
+         : bare.template update<kDim, 2, kRule>(visit, d, gradients.data());
+  }
+
+  Table& table;
+  BareLoop bare;
+  std::vector<Key> keys;
+  std::vector<BareLoop::Visit> visits;
+  std::vector<RowHints> hints;
+  std::vector<float> out = std::vector<float>(kBatch * kDim);
+  std::vector<float> gradients = std::vector<float>(kBatch * kDim, 0.01f);
+};
+
+template <size_t kDim>
+void measure_limit(Table& table, const Case& c, const Wanted& wanted) {
+  Batches<kDim> b(table, c);
+  const auto gather = [&](bool touches) {
+    return [&b, touches](size_t first, size_t d, bool near) {
+      b.bare_gather(first, d, near, touches);
+    };
   };
-  struct Pair {
-    const char* work;
-    BatchWork ours;
-    std::function<void(size_t, size_t, bool)> limit;  // first, distance, into the first level
+  const auto rule = [&](size_t first, size_t d, bool near) {
+    b.template bare_update<true>(first, d, near);
+  };
+  const auto least = [&](size_t first, size_t d, bool near) {
+    b.template bare_update<false>(first, d, near);
   };
   const Pair pairs[] = {
-      {"locate+gather",
-       [&](size_t first) {
-         if (!table.gather(std::span(keys).subspan(first, kBatch), nullptr, out).ok()) std::abort();
-       },
-       [&](size_t first, size_t d, bool near) {
-         const auto* at = visits.data() + first;
-         near ? bare.gather<kDim, 3>(at, d, false, out.data())
-              : bare.gather<kDim, 2>(at, d, false, out.data());
-       }},
-      {"resolve+gather",
-       [&](size_t first) {
-         if (!table.resolve(batch_at(first), nullptr, out).ok()) std::abort();
-       },
-       [&](size_t first, size_t d, bool near) {
-         const auto* at = visits.data() + first;
-         near ? bare.gather<kDim, 3>(at, d, true, out.data())
-              : bare.gather<kDim, 2>(at, d, true, out.data());
-       }},
-      {"resolve+apply",
-       [&](size_t first) {
-         if (!table.push(batch_at(first)).ok()) std::abort();
-       },
-       [&](size_t first, size_t d, bool near) {
-         const auto* at = visits.data() + first;
-         near ? bare.update<kDim, 3>(at, d, gradients.data())
-              : bare.update<kDim, 2>(at, d, gradients.data());
-       }},
+      {"locate+gather", [&](size_t first) { b.gather(first, false); }, "bare loop", gather(false)},
+      {"resolve+gather", [&](size_t first) { b.resolve(first); }, "bare loop", gather(true)},
+      {"resolve+apply", [&](size_t first) { b.push(first, false); }, "bare loop", rule},
+      {"resolve+apply", [&](size_t first) { b.push(first, false); },
+       "bare loop without root and division", least},
+      {"gather by hints", [&](size_t first) { b.gather(first, true); },
+       "bare loop with an index line", gather(false)},
+      {"apply by hints", [&](size_t first) { b.push(first, true); }, "bare loop with an index line",
+       rule},
   };
   for (const Pair& pair : pairs) {
-    // Each alone: in turns they would find each other's lines in the cache.
-    BatchWork best;
-    double best_rate = 0;
-    for (const size_t d : kDistances) {
-      for (const bool near : {false, true}) {
-        const BatchWork work = [&pair, d, near](size_t first) { pair.limit(first, d, near); };
-        const double rate = rates_of(c.batches, 1, {work})[0];
-        if (rate > best_rate) best = work;
-        best_rate = std::max(best_rate, rate);
-      }
-    }
-    const std::vector<double> rates = rates_of(c.batches, c.rounds, {pair.ours, best});
-    print_pair(pair.work, c, kDim, "bare loop", rates[0], rates[1]);
+    if (wanted.work(pair.work)) compare_limit(c, kDim, pair);
   }
-  if (bare.sum() == 1) fmt::print("\n");
+  if (b.bare.sum() == 1) fmt::print("\n");
 }
 
 // std::unordered_map of vectors, absl::flat_hash_map to pooled rows: the same gather and the same
@@ -379,8 +491,9 @@ void print_number(std::string_view work, uint64_t rows, size_t dim, std::string_
   std::fflush(stdout);
 }
 
-// From 0 to `rows` in operations of 512 keys: how long the longest took.
-void measure_growth(uint64_t rows) {
+// From 0 to `rows` in operations of 512 keys: how long the longest took. With `idle`, the owner
+// prepares memory between operations, as a shard does that waits for its next request.
+void measure_growth(uint64_t rows, bool idle) {
   constexpr size_t kKeys = 512;
   auto table = make_table(options_of(16, "rowwise_adagrad"));
   std::vector<Key> keys(kKeys);
@@ -397,17 +510,23 @@ void measure_growth(uint64_t rows) {
     if (!table->resolve(batch, nullptr).ok()) std::abort();
     wall.push_back(seconds_now() - wall_start);
     cpu.push_back(cpu_seconds_now() - cpu_start);
+    while (idle && table->prepare()) {
+    }
   }
   const double total = seconds_now() - start;
-  print_number("insert new rows", rows, 16, "M rows/s", static_cast<double>(rows) / total / 1e6, "",
-               0);
-  std::sort(wall.begin(), wall.end());
-  std::sort(cpu.begin(), cpu.end());
-  const size_t p999 = wall.size() * 999 / 1000;
-  print_number("growth: 512 keys, p99.9 wall", rows, 16, "ms", wall[p999] * 1e3, "", 0);
-  print_number("growth: 512 keys, max wall", rows, 16, "ms", wall.back() * 1e3, "limit", 5);
-  print_number("growth: 512 keys, p99.9 cpu", rows, 16, "ms", cpu[p999] * 1e3, "", 0);
-  print_number("growth: 512 keys, max cpu", rows, 16, "ms", cpu.back() * 1e3, "limit", 5);
+  const std::string_view how = idle ? ", prepared when idle" : "";
+  print_number(fmt::format("insert new rows{}", how), rows, 16, "M rows/s",
+               static_cast<double>(rows) / total / 1e6, "", 0);
+  const auto print = [&](std::string_view clock, std::vector<double>& times) {
+    std::sort(times.begin(), times.end());
+    const std::string work = fmt::format("growth{}: 512 keys", how);
+    print_number(fmt::format("{}, p99.9 {}", work, clock), rows, 16, "ms",
+                 times[times.size() * 999 / 1000] * 1e3, "", 0);
+    print_number(fmt::format("{}, max {}", work, clock), rows, 16, "ms", times.back() * 1e3,
+                 "limit", 5);
+  };
+  print("wall", wall);
+  print("cpu", cpu);
 }
 
 void measure_bytes(const Table& table, uint64_t rows, std::string_view rule) {
@@ -451,15 +570,18 @@ void measure_scans(Table& table, uint64_t rows) {
 }
 
 template <size_t kDim>
-void measure_lookups(uint64_t rows, size_t batches, size_t rounds, bool rivals) {
+void measure_lookups(const Wanted& wanted, const Case& c, bool rivals) {
+  if (!wanted.table(c.rows, kDim)) return;
   auto table = make_table(options_of(kDim, "rowwise_adagrad"));
-  fill_table(*table, rows);
+  fill_table(*table, c.rows);
   for (const char* distribution : {"uniform", "zipf(1.05)"}) {
-    measure_limit<kDim>(*table, {rows, distribution, batches, rounds});
-    if (rivals) measure_rivals<kDim>(*table, {rows, distribution, batches / 2 + 1, rounds});
+    measure_limit<kDim>(*table, {c.rows, distribution, c.batches, c.rounds}, wanted);
+    if (rivals && wanted.work("lookup")) {
+      measure_rivals<kDim>(*table, {c.rows, distribution, c.batches / 2, c.rounds});
+    }
   }
-  measure_bytes(*table, rows, "rowwise_adagrad");
-  if (kDim == 16) measure_scans(*table, rows);
+  if (wanted.work("bytes per row")) measure_bytes(*table, c.rows, "rowwise_adagrad");
+  if (kDim == 16 && wanted.work("scan")) measure_scans(*table, c.rows);
 }
 
 bool has_memory(uint64_t bytes) {
@@ -468,28 +590,56 @@ bool has_memory(uint64_t bytes) {
          bytes;
 }
 
-void run(bool quick) {
+void run(bool quick, const Wanted& wanted) {
   const size_t rounds = quick ? 3 : 5;
   const size_t batches = quick ? 96 : 128;
-  measure_lookups<16>(10'000'000, batches, rounds, true);
-  if (quick) return measure_growth(5'000'000);
-  measure_lookups<8>(10'000'000, batches, rounds, false);
-  measure_lookups<64>(10'000'000, batches / 2, rounds, false);
-  measure_lookups<16>(1'000'000, batches, rounds, false);
+  const auto rows = [&](uint64_t count) { return Case{count, "", batches, rounds}; };
+  measure_lookups<16>(wanted, rows(10'000'000), true);
+  if (quick) {
+    if (wanted.work("growth")) measure_growth(5'000'000, true);
+    return;
+  }
+  measure_lookups<8>(wanted, rows(10'000'000), false);
+  measure_lookups<64>(wanted, rows(10'000'000), false);
+  measure_lookups<16>(wanted, rows(1'000'000), false);
   // The table and the bare loop's copy of it.
-  if (has_memory(uint64_t{12} << 30)) measure_lookups<16>(50'000'000, batches, rounds, false);
-  {
+  if (has_memory(uint64_t{12} << 30)) measure_lookups<16>(wanted, rows(50'000'000), false);
+  if (wanted.work("bytes per row, adagrad") && wanted.table(10'000'000, 16)) {
     auto table = make_table(options_of(16, "adagrad"));
     fill_table(*table, 10'000'000);
     measure_bytes(*table, 10'000'000, "adagrad");
   }
-  measure_growth(20'000'000);
+  if (wanted.work("growth")) {
+    for (const bool idle : {false, true}) measure_growth(20'000'000, idle);
+  }
 }
 
 }  // namespace
 }  // namespace starling
 
+// table_bench [--quick] [--rows N] [--dim N] [--work NAME]
 int main(int argc, char** argv) {
-  starling::run(argc > 1 && std::string_view(argv[1]) == "--quick");
+  starling::Wanted wanted;
+  bool quick = false;
+  for (int i = 1; i < argc; ++i) {
+    const std::string_view flag = argv[i];
+    const char* value = i + 1 < argc ? argv[i + 1] : "";
+    if (flag == "--quick") {
+      quick = true;
+      continue;
+    }
+    if (flag == "--rows") {
+      wanted.only_rows = std::strtoull(value, nullptr, 10);
+    } else if (flag == "--dim") {
+      wanted.only_dim = std::strtoull(value, nullptr, 10);
+    } else if (flag == "--work") {
+      wanted.only_work = value;
+    } else {
+      fmt::print(stderr, "table_bench [--quick] [--rows N] [--dim N] [--work NAME]\n");
+      return 2;
+    }
+    ++i;
+  }
+  starling::run(quick, wanted);
   return 0;
 }
