@@ -124,6 +124,8 @@ Status check_references(const Job& job) {
     if (!names.insert(field.name).second) {
       return invalid_argument("{}: there is another field \"{}\"", where("name"), field.name);
     }
+    // Numbers have no table; keys without one take that of their name, or the only one there is.
+    if (field.table.empty()) continue;
     if (std::count(tables.begin(), tables.end(), field.table) == 0) {
       return invalid_argument(
           "{}: there is no table \"{}\"; nearest: {}", where("table"), field.table,

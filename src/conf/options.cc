@@ -31,6 +31,27 @@ TextRule name(std::string doc) {
   return {.is_name = true, .required = true, .doc = std::move(doc)};
 }
 
+void add_data_rules(Schema& s, DataSection& o) {
+  s.add("split", &o.split,
+        "which records are for the test: {rate: {test: 0.1}}, {equals: {column: c, test: v}} or "
+        "{from: {column: c, value: v}}; the others are for training");
+  s.add("kind", &o.kind,
+        one_of({"queue", "memory"}, "stream the files, or load them first and shuffle"));
+  s.add("pipe_command", &o.pipe_command, text("each file's bytes go through it"));
+  s.add("on_bad_line", &o.on_bad_line,
+        one_of({"fail", "skip"}, "what a record that cannot be read does"));
+  s.add("bad_lines_max", &o.bad_lines_max,
+        count(0, kInfinite - 1, "with skip: more than these are an error"));
+  s.add("bad_lines_path", &o.bad_lines_path, text("file that skipped records are written to"));
+  s.add("negatives_rate", &o.negatives_rate,
+        RealRule{.least = 0, .most = 1, .doc = "part of the samples with label 0 that is kept"});
+  s.add("merge_by_id", &o.merge_by_id, "samples of one id become one");
+  s.add("local_shuffle", &o.local_shuffle, "memory: each hub shuffles what it has loaded");
+  s.add("global_shuffle", &o.global_shuffle, "memory: samples are exchanged between all hubs");
+  s.add("slots_shuffle", &o.slots_shuffle,
+        "memory: shuffle only these fields, for feature importance");
+}
+
 Schema schema_of(DataSection& o) {
   Schema s;
   s.add("format", &o.format, text("how samples are written"));
@@ -41,13 +62,15 @@ Schema schema_of(DataSection& o) {
         count(0, 1'000'000'000, "samples mixed before batches are cut; 0: as they come"));
   s.add("epochs", &o.epochs, count(1, 1'000'000, "times the training samples are read"));
   s.add("reader", &o.reader, "what the format itself takes");
+  add_data_rules(s, o);
   return s;
 }
 
 Schema schema_of(FieldSection& o) {
   Schema s;
   s.add("name", &o.name, name("the column or slot"));
-  s.add("table", &o.table, name("the table of its rows"));
+  s.add("table", &o.table,
+        TextRule{.is_name = true, .doc = "the table of its rows; empty: the field's name"});
   s.add("pooling", &o.pooling,
         one_of({"sum", "mean", "none"}, "how the rows of one sample become one vector"));
   s.add("keys_max", &o.keys_max,
@@ -55,6 +78,17 @@ Schema schema_of(FieldSection& o) {
                   .most = 1 << 20,
                   .may_be_inf = true,
                   .doc = "keys of one sample; the rest is dropped"});
+  s.add("kind", &o.kind,
+        one_of({"keys", "dense", "label", "weight", "show", "click", "id", "group"},
+               "what the values are"));
+  s.add("column", &o.column, text("name or number in the file; empty: the field's name"));
+  s.add("separator", &o.separator, text("splits the column into many; empty: one"));
+  s.add("transforms", &o.transforms,
+        "in order: hash, log, clip (low, high), normalise (mean, std), bucketise (boundaries)");
+  s.add("cross", &o.cross, "a cross of these fields, in place of a column");
+  s.add("fallback", &o.fallback, text("for a missing value; empty: no key, or 0"));
+  s.add("salt", &o.salt, "of the hash; 0: the hash of the field's name");
+  s.add("size", &o.size, count(1, 1 << 16, "numbers per sample of a dense field"));
   return s;
 }
 
@@ -218,6 +252,7 @@ Schema schema_of(HubSection& o) {
   s.add("memory_max", &o.memory_max, bytes(0, kKib * kKib * kGib, "samples kept; 0: no limit"));
   s.add("lease_ms", &o.lease_ms,
         ms(100, 60 * kMinuteMs, "how long a trainer has for one batch before it is dealt again"));
+  s.add("window", &o.window, count(1, 1024, "batches prepared on the shards and not done"));
   s.add_section("net", schema_of(o.net));
   return s;
 }

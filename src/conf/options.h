@@ -22,14 +22,33 @@ struct DataSection {
   int64_t batch_size = 512;     // samples
   int64_t shuffle_samples = 0;  // how many are mixed before batches are cut; 0: as they come
   int64_t epochs = 1;
-  Choice reader;  // what the format itself takes
+  Choice reader;                           // what the format itself takes
+  Choice split;                            // which records are for training, which for the test
+  std::string kind = "queue";              // queue, memory
+  std::string pipe_command;                // each file's bytes go through it
+  std::string on_bad_line = "fail";        // fail, skip
+  int64_t bad_lines_max = 1000;            // with skip: more are an error
+  std::string bad_lines_path;              // where they are written; empty: nowhere
+  double negatives_rate = 1;               // the part of the samples with label 0 that is kept
+  bool merge_by_id = false;                // samples of one id become one
+  bool local_shuffle = false;              // of memory datasets: in each hub
+  bool global_shuffle = false;             // of memory datasets: over all hubs
+  std::vector<std::string> slots_shuffle;  // of memory datasets: only these fields
 };
 
 struct FieldSection {
   std::string name;
-  std::string table;
+  std::string table;             // of keys; empty: the field's name
   std::string pooling = "sum";   // sum, mean, none
   int64_t keys_max = kInfinite;  // of one sample; the rest is dropped
+  std::string kind = "keys";     // keys, dense, label, weight, show, click, id, group
+  std::string column;            // name or number in the file; empty: the field's name
+  std::string separator;         // splits the column into many; empty: one
+  std::vector<Choice> transforms;
+  std::vector<std::string> cross;  // a cross of these fields, in place of a column
+  std::string fallback;            // text for a missing value; empty: no key, or 0
+  uint64_t salt = 0;               // of the hash; 0: the hash of the field's name
+  int64_t size = 1;                // of dense fields: numbers per sample
 };
 
 struct TableSection {
@@ -128,6 +147,7 @@ struct HubSection {
   int64_t readers = 1;       // threads that parse
   int64_t memory_max = 0;    // bytes; 0: no limit
   int64_t lease_ms = 30000;  // the right of one trainer to train one batch
+  int64_t window = 64;       // batches prepared on the shards and not done
 };
 
 struct TrainerSection {
