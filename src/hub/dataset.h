@@ -1,0 +1,209 @@
+// Dataset is one dataset of a hub at work: a thread takes work items from the scheduler, reads them
+// into batches and feeds these to the shards; the dealer leases them; a timer keeps the scheduler
+// and the shards informed.
+//
+// Uses: base, wire, net, store, data, clients of scheduler and ps. Threads: any; its reading thread
+// is named hub-read, its timer runs on the hub's control lane.
+#pragma once
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/log.h"
+#include "base/metrics.h"
+#include "base/mutex.h"
+#include "base/thread.h"
+#include "data/batch.h"
+#include "data/format.h"
+#include "hub/cutter.h"
+#include "hub/dealer.h"
+#include "hub/reader.h"
+#include "hub/source.h"
+#include "net/lane.h"
+#include "ps/client.h"
+#include "scheduler/client.h"
+#include "store/file_system.h"
+
+namespace starling {
+
+// What a dataset works with; all of it outlives the dataset.
+struct DatasetWorld {
+  SchedulerClient* scheduler = nullptr;
+  PsClient* ps = nullptr;
+  FileSystem* files = nullptr;
+  const Clock* clock = nullptr;
+  Metrics* metrics = nullptr;
+  Log log;
+  std::shared_ptr<Lane> lane;  // the control lane
+};
+
+struct DatasetOptions {
+  v1::StartSampleOption start;
+  std::vector<BatchTable> tables;
+  uint32_t threads = 1;         // of parsing, where StartSample names none
+  size_t memory_bytes_max = 0;  // of samples and batches; 0: no limit
+  uint32_t window_max = 512;    // told to shards: of all datasets of the hub
+  uint32_t hub = 0;             // synchronous: which of ...
+  uint32_t hubs = 1;            // ... so many
+  uint64_t item_bytes = 64 << 20;
+  uint64_t generation = 1;  // of the job
+};
+
+class Dataset : public std::enable_shared_from_this<Dataset> {
+ public:
+  // InvalidArgument: an option that is not one; the rest is found out while it reads.
+  static StatusOr<std::shared_ptr<Dataset>> start(const DatasetWorld& world,
+                                                  DatasetOptions options);
+  ~Dataset();
+
+  const v1::StartSampleOption& option() const { return options_.start; }
+  // Hub.StartSample and Hub.ReadSample.
+  Message describe() const;
+  Message read(const Message& request);
+
+  // What the scheduler tells; on the control lane.
+  void on_event(const v1::Event& event);
+  // Watermarks of the whole queue, once for each drain; on the control lane.
+  using Drained = Function<void(StatusOr<std::vector<v1::Watermark>>)>;
+  void drain(std::optional<uint64_t> clock, Drained done);
+  void resume();
+  // For the manifest of a cut.
+  std::string position() const;
+
+  v1::DatasetState state() const;
+  v1::DatasetCounts counts() const;
+  size_t open_batches() const;
+  uint64_t clock_dealt() const;
+  // Why it cannot go on.
+  Status failure() const;
+
+  // The reading thread ends soon.
+  void stop();
+  void join() { thread_.join(); }
+
+ private:
+  struct Fed {  // a batch's feeds, kept until it is done
+    std::shared_ptr<const std::vector<ShardMessage>> messages;
+    size_t bytes = 0;
+    bool is_out = false;  // on its way
+  };
+
+  struct LoadedItem {
+    std::vector<std::shared_ptr<const SampleBlock>> blocks;
+    ParseCounts counts;
+    uint64_t merged = 0;  // samples that became part of another
+    uint64_t bytes_read = 0;
+  };
+
+  Dataset(const DatasetWorld& world, DatasetOptions options);
+
+  // dataset_read.cc: the reading thread.
+  void run();
+  Status prepare();
+  Status read_all();
+  Status fill_queue(uint32_t epoch);
+  Status read_epoch(uint32_t epoch);
+  StatusOr<bool> is_epoch_done(uint32_t epoch);
+  Status read_item(uint32_t epoch, const v1::WorkLease& lease);
+  Status give_batch(const ItemName& name, std::span<const SampleRef> samples, uint64_t number);
+  // Blocks until there is room; false: the item is lost, or the dataset stops.
+  StatusOr<bool> wait_for_room(const ItemName& name);
+  bool pause(Duration time);
+  Deadline soon() const;
+  // False: the item is lost, or the dataset stops.
+  StatusOr<bool> deal_stream(const ItemName& name, const v1::WorkLease& lease, BatchCutter& cutter,
+                             ItemCounts& counts);
+  StatusOr<bool> deal(const ItemName& name, uint64_t done_below, BatchCutter& cutter,
+                      ItemCounts& counts);
+  Status finish_item(const ItemName& name, const ItemCounts& counts, uint64_t batches);
+  std::vector<v1::WorkItem> order_of(uint32_t epoch) const;
+  uint32_t first_epoch() const;
+
+  // dataset_memory.cc: items that stay loaded.
+  StatusOr<bool> deal_loaded(const ItemName& name, const v1::WorkLease& lease, BatchCutter& cutter,
+                             ItemCounts& counts);
+  StatusOr<const LoadedItem*> load(const v1::WorkItem& work);
+  StatusOr<std::vector<std::shared_ptr<const SampleBlock>>> merged(
+      const std::vector<std::shared_ptr<const SampleBlock>>& blocks) const;
+
+  // dataset_order.cc: the order of synchronous jobs, which hubs share through the scheduler's keys.
+  Status begin_epoch(uint32_t epoch);
+  StatusOr<uint64_t> first_clock_of(uint32_t epoch);
+  // Waits for the end of the item before.
+  StatusOr<uint64_t> find_base(const ItemName& name);
+  Status find_epoch_end(uint32_t epoch);
+  std::string key_of(uint32_t epoch, const std::string& what) const;
+  StatusOr<std::optional<uint64_t>> get_number(const std::string& key);
+  Status put_number(const std::string& key, uint64_t number);
+
+  // The control lane.
+  void arm();
+  void tend();
+  void tend_soon();
+  void renew();
+  void acknowledge();
+  void send_marks();
+  void check_drained();
+  void send_feeds() ABSL_LOCKS_EXCLUDED(mutex_);
+  void send_feed(const BatchId& id);
+  void fed(const BatchId& id, const std::vector<v1::Watermark>& marks, const Status& status);
+  void drop_done() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  const DatasetWorld world_;
+  const DatasetOptions options_;
+  const uint32_t epochs_;
+  const bool is_synchronous_;
+  const bool is_memory_;
+
+  // Set by prepare(), before is_ready_; the reading thread's.
+  SourceOptions source_;
+  std::shared_ptr<const Format> format_;
+  std::vector<v1::WorkItem> items_;
+  std::unique_ptr<ParsePool> pool_;
+  std::unique_ptr<BatchAssembler> assembler_;
+  std::unique_ptr<BadLines> bad_lines_;
+  std::unique_ptr<BadLog> bad_log_;
+  std::map<std::string, LoadedItem> loaded_;  // by file and range
+  size_t loaded_bytes_ = 0;
+  BufferPool chunks_;
+  uint32_t chunks_max_ = 4;
+  uint64_t made_ = 0;          // batches
+  uint64_t steps_before_ = 0;  // synchronous: batches of the epochs before
+  uint64_t base_ = 0;          // synchronous: of the item at hand
+
+  // The control lane's.
+  TimerId timer_{};
+  bool is_renewing_ = false;
+  bool is_acking_ = false;
+  bool is_marking_ = false;
+  TimePoint renewed_{};
+  Duration renew_every_ = seconds(2);
+  Drained drained_;
+  bool is_checking_ = false;
+
+  std::atomic<bool> is_stopping_{false};
+  std::atomic<bool> is_tend_posted_{false};
+
+  mutable Mutex mutex_;
+  CondVar changed_;
+  Dealer dealer_ ABSL_GUARDED_BY(mutex_);
+  bool is_ready_ ABSL_GUARDED_BY(mutex_) = false;
+  std::map<BatchId, Fed> fed_ ABSL_GUARDED_BY(mutex_);
+  size_t fed_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::optional<ItemName> lost_ ABSL_GUARDED_BY(mutex_);  // while it is being read
+  uint32_t epoch_ ABSL_GUARDED_BY(mutex_) = 0;
+
+  Histogram& assemble_ns_;
+  Histogram& feed_ns_;
+  Counter& batches_fed_;
+  Counter& bytes_fed_;
+  Counter& samples_fed_;
+
+  Thread thread_;
+};
+
+}  // namespace starling

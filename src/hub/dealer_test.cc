@@ -1,0 +1,360 @@
+#include "hub/dealer.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "hub/dealer_testing.h"
+
+namespace starling {
+namespace {
+
+using hub_testing::add_whole_item;
+using hub_testing::Asker;
+using hub_testing::batch_of;
+using hub_testing::ids_in;
+using hub_testing::kSamples;
+using hub_testing::report_done;
+using hub_testing::settle;
+using hub_testing::state_in;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+const TimePoint kStart{seconds(100)};
+using Ids = std::vector<BatchId>;
+
+TEST(Dealer, LeasesABatchOnlyWhenItIsFedAndTheSchedulerKnowsThatItMayBegin) {
+  Dealer dealer({});
+  Asker asker;
+  dealer.add_item({0, 0}, 0, 0);
+  dealer.add(batch_of({0, 0, 0}));
+  EXPECT_THAT(ids_in(dealer.read(asker.ask(1), kStart)), IsEmpty());
+  EXPECT_THAT(dealer.take_feeds(), ElementsAre(BatchId{0, 0, 0}));
+  dealer.fed({0, 0, 0});
+  EXPECT_THAT(ids_in(dealer.read(asker.ask(1), kStart)), IsEmpty());
+  EXPECT_TRUE(dealer.wants_renewal());
+  for (const auto& [name, progress] : dealer.progress()) dealer.known(name, progress);
+  EXPECT_FALSE(dealer.wants_renewal());
+  const Message reply = dealer.read(asker.ask(1), kStart);
+  EXPECT_THAT(ids_in(reply), ElementsAre(BatchId{0, 0, 0}));
+  EXPECT_EQ(reply.tensors.size(), 1U);
+}
+
+TEST(Dealer, AnswersARepeatTheSameAgain) {
+  Dealer dealer({});
+  add_whole_item(dealer, {0, 0}, 3);
+  Asker asker;
+  const Message first = asker.ask(1);
+  const Ids given = ids_in(dealer.read(first, kStart));
+  EXPECT_THAT(given, ElementsAre(BatchId{0, 0, 0}));
+  EXPECT_EQ(ids_in(dealer.read(asker.ask(1), kStart)), (Ids{{0, 0, 1}}));
+  EXPECT_EQ(ids_in(dealer.read(first, kStart + seconds(1000))), given);
+  Message late = first;
+  late.meta.mutable_header()->set_acked_below(100);
+  late.meta.mutable_header()->set_number(50);
+  EXPECT_EQ(status_of(dealer.read(late, kStart)).code(), StatusCode::kAborted);
+}
+
+TEST(Dealer, DealsABatchAgainWhenItsLeaseEnds) {
+  Dealer dealer({.lease = seconds(10)});
+  add_whole_item(dealer, {0, 0}, 1);
+  Asker one{.session = 1};
+  Asker two{.session = 2};
+  EXPECT_THAT(ids_in(dealer.read(one.ask(1), kStart)), ElementsAre(BatchId{0, 0, 0}));
+  EXPECT_THAT(ids_in(dealer.read(two.ask(1), kStart + seconds(9))), IsEmpty());
+  EXPECT_THAT(ids_in(dealer.read(two.ask(1), kStart + seconds(10))), ElementsAre(BatchId{0, 0, 0}));
+  // The first one has lost it.
+  Message renewal = one.ask(0);
+  to_proto(BatchId{0, 0, 0}, renewal.meta.mutable_read_sample()->add_renewed());
+  const Message told = dealer.read(renewal, kStart + seconds(10));
+  ASSERT_EQ(told.meta.read_sample_reply().lost_size(), 1);
+  EXPECT_EQ(dealer.counts().batches_again(), 1U);
+  EXPECT_EQ(dealer.counts().batches_dealt(), 1U);
+}
+
+TEST(Dealer, KeepsARenewedLease) {
+  Dealer dealer({.lease = seconds(10)});
+  add_whole_item(dealer, {0, 0}, 1);
+  Asker one{.session = 1};
+  Asker two{.session = 2};
+  (void)dealer.read(one.ask(1), kStart);
+  Message renewal = one.ask(0);
+  to_proto(BatchId{0, 0, 0}, renewal.meta.mutable_read_sample()->add_renewed());
+  EXPECT_EQ(dealer.read(renewal, kStart + seconds(9)).meta.read_sample_reply().lost_size(), 0);
+  EXPECT_THAT(ids_in(dealer.read(two.ask(1), kStart + seconds(15))), IsEmpty());
+}
+
+TEST(Dealer, DealsAtOnceWhatIsGivenBackOrWhoseTrainerDied) {
+  Dealer dealer({});
+  add_whole_item(dealer, {0, 0}, 2);
+  Asker one{.session = 1, .node = 7};
+  Asker two{.session = 2, .node = 8};
+  EXPECT_EQ(ids_in(dealer.read(one.ask(2), kStart)).size(), 2U);
+  Message back = one.ask(0);
+  to_proto(BatchId{0, 0, 1}, back.meta.mutable_read_sample()->add_given_back());
+  (void)dealer.read(back, kStart);
+  EXPECT_THAT(ids_in(dealer.read(two.ask(2), kStart)), ElementsAre(BatchId{0, 0, 1}));
+  dealer.on_node_gone(7);
+  EXPECT_THAT(ids_in(dealer.read(two.ask(2), kStart)), ElementsAre(BatchId{0, 0, 0}));
+}
+
+TEST(Dealer, FeedsAgainWithoutTakingTheLease) {
+  Dealer dealer({});
+  add_whole_item(dealer, {0, 0}, 1);
+  Asker asker;
+  (void)dealer.read(asker.ask(1), kStart);
+  Message again = asker.ask(0);
+  to_proto(BatchId{0, 0, 0}, again.meta.mutable_read_sample()->add_feed_again());
+  to_proto(BatchId{0, 0, 9}, again.meta.mutable_read_sample()->add_feed_again());
+  const Message reply = dealer.read(again, kStart);
+  EXPECT_THAT(dealer.take_feeds(), ElementsAre(BatchId{0, 0, 0}));
+  ASSERT_EQ(reply.meta.read_sample_reply().lost_size(), 1);
+  EXPECT_EQ(reply.meta.read_sample_reply().lost(0).number(), 9U);
+}
+
+TEST(Dealer, NeverDealsAFailedBatchAgainAndCountsItsSamplesAsSkipped) {
+  Dealer dealer({.lease = seconds(1)});
+  add_whole_item(dealer, {0, 0}, 1);
+  Asker asker;
+  (void)dealer.read(asker.ask(1), kStart);
+  Message failed = asker.ask(1);
+  to_proto(BatchId{0, 0, 0}, failed.meta.mutable_read_sample()->add_failed());
+  EXPECT_THAT(ids_in(dealer.read(failed, kStart + seconds(5))), IsEmpty());
+  EXPECT_EQ(dealer.counts().samples_skipped(), kSamples);
+  EXPECT_EQ(dealer.counts().samples_done(), 0U);
+  EXPECT_EQ(dealer.finished().size(), 1U);
+  EXPECT_TRUE(dealer.failure().ok()) << dealer.failure();
+}
+
+TEST(Dealer, MovesTheWatermarkOverWhatIsDoneInOrder) {
+  Dealer dealer({});
+  add_whole_item(dealer, {0, 3}, 3);
+  Asker asker;
+  (void)dealer.read(asker.ask(3), kStart);
+  Message done = asker.ask(0);
+  report_done(done, {{0, 3, 1}, {0, 3, 2}});
+  (void)dealer.read(done, kStart);
+  EXPECT_THAT(dealer.marks(), IsEmpty());
+  Message rest = asker.ask(0);
+  report_done(rest, {{0, 3, 0}, {0, 3, 0}});
+  (void)dealer.read(rest, kStart);
+  const auto marks = dealer.marks();
+  ASSERT_EQ(marks.size(), 1U);
+  EXPECT_EQ(marks[0].done_below(), 3U);
+  EXPECT_TRUE(marks[0].finished());
+  EXPECT_EQ(dealer.counts().samples_done(), 3 * kSamples);
+  settle(dealer);
+  EXPECT_THAT(dealer.marks(), IsEmpty());
+  EXPECT_THAT(dealer.progress(), IsEmpty());
+}
+
+TEST(Dealer, HoldsNoMoreThanItsWindow) {
+  Dealer dealer({.window = 3});
+  dealer.add_item({0, 0}, 0, 0);
+  for (uint64_t i = 0; i < 3; ++i) dealer.add(batch_of({0, 0, i}));
+  EXPECT_EQ(dealer.room(), 0U);
+  settle(dealer);
+  Asker asker;
+  EXPECT_EQ(ids_in(dealer.read(asker.ask(8), kStart)).size(), 3U);
+  // What is done above the watermark still lies on the shards.
+  Message done = asker.ask(0);
+  report_done(done, {{0, 0, 1}});
+  (void)dealer.read(done, kStart);
+  EXPECT_EQ(dealer.room(), 0U);
+  Message rest = asker.ask(0);
+  report_done(rest, {{0, 0, 0}});
+  (void)dealer.read(rest, kStart);
+  EXPECT_EQ(dealer.room(), 2U);
+}
+
+TEST(Dealer, TellsTheEndOfAnEpochAndTheEndOfTheData) {
+  Dealer dealer({});
+  add_whole_item(dealer, {0, 0}, 1);
+  dealer.set_idle(true);
+  Asker one{.session = 1};
+  Asker two{.session = 2};
+  (void)dealer.read(one.ask(1), kStart);
+  const Message waits = dealer.read(two.ask(1), kStart);
+  EXPECT_EQ(state_in(waits), v1::DATASET_STATE_END_OF_EPOCH);
+  EXPECT_GT(waits.meta.read_sample_reply().retry_after_ms(), 0U);
+  dealer.set_idle(false);
+  add_whole_item(dealer, {1, 0}, 1);
+  EXPECT_THAT(ids_in(dealer.read(two.ask(1), kStart)), ElementsAre(BatchId{1, 0, 0}));
+  dealer.end_data();
+  EXPECT_EQ(state_in(dealer.read(two.ask(1), kStart)), v1::DATASET_STATE_END);
+}
+
+TEST(Dealer, LeasesAGroupAsOneAndCountsItWhenAllOfItIsReported) {
+  Dealer dealer({.lease = seconds(1), .group_batches = 2});
+  add_whole_item(dealer, {0, 0}, 3);
+  Asker asker;
+  EXPECT_EQ(status_of(dealer.read(asker.ask(1), kStart)).code(), StatusCode::kInvalidArgument);
+  const Message reply = dealer.read(asker.ask(3), kStart);
+  EXPECT_THAT(ids_in(reply), ElementsAre(BatchId{0, 0, 0}, BatchId{0, 0, 1}));
+  EXPECT_EQ(batch_id_of(reply.meta.read_sample_reply().batches(1).group()), (BatchId{0, 0, 0}));
+  // The second batch's tensors stand behind the first's.
+  EXPECT_EQ(reply.meta.read_sample_reply().batches(1).labels_tensor(), 1U);
+  Message half = asker.ask(0);
+  report_done(half, {{0, 0, 0}});
+  (void)dealer.read(half, kStart);
+  EXPECT_EQ(dealer.counts().batches_done(), 0U);
+  EXPECT_THAT(ids_in(dealer.read(asker.ask(2), kStart + seconds(2))),
+              ElementsAre(BatchId{0, 0, 0}, BatchId{0, 0, 1}));
+  Message all = asker.ask(2);
+  report_done(all, {{0, 0, 0}, {0, 0, 1}});
+  EXPECT_THAT(ids_in(dealer.read(all, kStart + seconds(2))), ElementsAre(BatchId{0, 0, 2}));
+  EXPECT_EQ(dealer.counts().batches_done(), 2U);
+}
+
+TEST(Dealer, WhoTakesAnItemOverDealsTheSameIdsFromTheWatermarkOn) {
+  Dealer dealer({});
+  add_whole_item(dealer, {2, 5}, 4, 1, 3);
+  Asker asker;
+  EXPECT_THAT(ids_in(dealer.read(asker.ask(8), kStart)),
+              ElementsAre(BatchId{2, 5, 1}, BatchId{2, 5, 2}, BatchId{2, 5, 3}));
+  Message done = asker.ask(0);
+  report_done(done, {{2, 5, 1}, {2, 5, 2}, {2, 5, 3}});
+  (void)dealer.read(done, kStart);
+  EXPECT_TRUE(dealer.failure().ok()) << dealer.failure();
+  EXPECT_EQ(dealer.counts().samples_read(), dealer.counts().samples_done());
+}
+
+TEST(Dealer, ASampleThatIsNeitherDoneNorSkippedIsAnError) {
+  Dealer dealer({});
+  dealer.add_item({0, 0}, 0, 0);
+  dealer.add(batch_of({0, 0, 0}));
+  dealer.end_item({0, 0}, 1, {.samples_read = kSamples + 1});
+  settle(dealer);
+  Asker asker;
+  (void)dealer.read(asker.ask(1), kStart);
+  Message done = asker.ask(1);
+  report_done(done, {{0, 0, 0}});
+  const Message reply = dealer.read(done, kStart);
+  EXPECT_EQ(state_in(reply), v1::DATASET_STATE_FAILED);
+  EXPECT_THAT(std::string(message_of(status_of(reply))), HasSubstr("5 samples were read, but 4"));
+}
+
+TEST(Dealer, PausesAtACutUntilAllThatIsBegunIsDone) {
+  Dealer dealer({});
+  add_whole_item(dealer, {0, 0}, 3);
+  Asker asker;
+  (void)dealer.read(asker.ask(1), kStart);
+  dealer.drain(std::nullopt);
+  EXPECT_FALSE(dealer.is_drained());
+  EXPECT_EQ(state_in(dealer.read(asker.ask(1), kStart)), v1::DATASET_STATE_PAUSED);
+  Message done = asker.ask(0);
+  report_done(done, {{0, 0, 0}});
+  (void)dealer.read(done, kStart);
+  EXPECT_FALSE(dealer.is_drained());  // the scheduler does not know it yet
+  EXPECT_TRUE(dealer.wants_renewal());
+  settle(dealer);
+  EXPECT_TRUE(dealer.is_drained());
+  dealer.resume();
+  EXPECT_THAT(ids_in(dealer.read(asker.ask(1), kStart)), ElementsAre(BatchId{0, 0, 1}));
+}
+
+TEST(Dealer, DealsExpiredLeasesAgainWhileACutDrains) {
+  Dealer dealer({.lease = seconds(1)});
+  add_whole_item(dealer, {0, 0}, 2);
+  Asker one{.session = 1};
+  Asker two{.session = 2};
+  (void)dealer.read(one.ask(1), kStart);
+  dealer.drain(std::nullopt);
+  EXPECT_THAT(ids_in(dealer.read(two.ask(2), kStart + seconds(2))), ElementsAre(BatchId{0, 0, 0}));
+}
+
+class SynchronousDealer : public testing::Test {
+ protected:
+  // 5 batches in two items, dealt to two ranks: rows (0, 1), (2, 3), (4, none).
+  SynchronousDealer() : dealer_({.lease = seconds(10), .is_synchronous = true, .ranks = 2}) {
+    dealer_.begin_epoch({});
+    add_whole_item(dealer_, {0, 0}, 3);
+    add_whole_item(dealer_, {0, 1}, 2);
+    dealer_.set_base({0, 0}, 0);
+    dealer_.set_base({0, 1}, 3);
+    dealer_.set_epoch_end(5);
+  }
+  Message ask(Asker& asker, const Ids& done = {}) {
+    Message request = asker.ask(1);
+    report_done(request, done);
+    return dealer_.read(request, kStart);
+  }
+
+  Dealer dealer_;
+  Asker one_{.session = 1, .rank = 0};
+  Asker two_{.session = 2, .rank = 1};
+};
+
+TEST_F(SynchronousDealer, GivesBatchKToRankKModRanks) {
+  EXPECT_THAT(ids_in(ask(two_)), ElementsAre(BatchId{0, 0, 1}));
+  EXPECT_THAT(ids_in(ask(one_)), ElementsAre(BatchId{0, 0, 0}));
+  one_.clock = two_.clock = 1;
+  EXPECT_THAT(ids_in(ask(two_, {{0, 0, 1}})), ElementsAre(BatchId{0, 1, 0}));
+  EXPECT_THAT(ids_in(ask(one_, {{0, 0, 0}})), ElementsAre(BatchId{0, 0, 2}));
+  one_.clock = two_.clock = 2;
+  EXPECT_THAT(ids_in(ask(one_, {{0, 0, 2}})), ElementsAre(BatchId{0, 1, 1}));
+  const Message none = ask(two_, {{0, 1, 0}});
+  EXPECT_THAT(ids_in(none), IsEmpty());
+  EXPECT_EQ(state_in(none), v1::DATASET_STATE_END_OF_EPOCH);
+  two_.clock = 3;
+  EXPECT_EQ(state_in(ask(two_)), v1::DATASET_STATE_READY);  // waits for what comes next
+}
+
+TEST_F(SynchronousDealer, TheNextEpochStartsAtAFullRow) {
+  dealer_.begin_epoch({.epoch = 1, .clock = 3});
+  add_whole_item(dealer_, {1, 0}, 2);
+  dealer_.set_base({1, 0}, 0);
+  one_.clock = two_.clock = 3;
+  EXPECT_THAT(ids_in(ask(two_)), ElementsAre(BatchId{1, 0, 1}));
+  EXPECT_THAT(ids_in(ask(one_)), ElementsAre(BatchId{1, 0, 0}));
+}
+
+TEST_F(SynchronousDealer, AReturningRankGetsWhatItHasMissedWithItsClock) {
+  (void)ask(one_);
+  Asker back{.session = 3, .rank = 0, .clock = 1};
+  const Message missed = ask(back);
+  ASSERT_THAT(ids_in(missed), ElementsAre(BatchId{0, 0, 0}));
+  EXPECT_EQ(missed.meta.read_sample_reply().batches(0).clock(), 0U);
+  EXPECT_EQ(missed.meta.read_sample_reply().batches(0).rank(), 0U);
+  EXPECT_THAT(ids_in(ask(back, {{0, 0, 0}})), ElementsAre(BatchId{0, 0, 2}));
+}
+
+TEST_F(SynchronousDealer, DealsUpToTheClockOfACut) {
+  (void)ask(one_);
+  (void)ask(two_);
+  dealer_.drain(1);
+  one_.clock = two_.clock = 1;
+  EXPECT_EQ(state_in(ask(one_, {{0, 0, 0}})), v1::DATASET_STATE_PAUSED);
+  EXPECT_FALSE(dealer_.is_drained());
+  EXPECT_EQ(state_in(ask(two_, {{0, 0, 1}})), v1::DATASET_STATE_PAUSED);
+  settle(dealer_);
+  EXPECT_TRUE(dealer_.is_drained());
+  EXPECT_EQ(dealer_.drain_error(), "");
+  dealer_.drain(0);
+  EXPECT_THAT(dealer_.drain_error(), HasSubstr("clock 0 has passed"));
+}
+
+TEST_F(SynchronousDealer, SomebodyFinishesWhatADeadRankLeftHalfPushed) {
+  (void)ask(one_);
+  (void)ask(two_);
+  v1::RankEvent left;
+  left.set_rank(1);
+  left.set_leaves(true);
+  left.set_clock(1);
+  left.mutable_half_pushed()->set_number(1);
+  dealer_.on_rank(left);
+  one_.clock = 1;
+  const Message taken = ask(one_, {{0, 0, 0}});
+  ASSERT_THAT(ids_in(taken), ElementsAre(BatchId{0, 0, 1}));
+  EXPECT_EQ(taken.meta.read_sample_reply().batches(0).rank(), 1U);
+  EXPECT_EQ(taken.meta.read_sample_reply().batches(0).clock(), 0U);
+  EXPECT_THAT(ids_in(ask(one_, {{0, 0, 1}})), ElementsAre(BatchId{0, 0, 2}));
+}
+
+TEST_F(SynchronousDealer, NeedsTheRankOfTheAsker) {
+  Asker stranger{.session = 9, .rank = 5};
+  EXPECT_EQ(status_of(ask(stranger)).code(), StatusCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace starling
