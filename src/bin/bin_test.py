@@ -76,6 +76,38 @@ class ConfigTest(unittest.TestCase):
 
 
 
+class DataTest(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+
+    def test_init_writes_a_job_that_reads_the_file(self):
+        table = self.folder / "clicks.csv"
+        rows = [f"{20 + i},town{i % 3},{1 if i % 4 == 0 else 0}" for i in range(50)]
+        table.write_text("\n".join(["age,city,clicked", *rows]) + "\n")
+        job = self.folder / "job.yaml"
+        result = starling("init", str(table), "--out", str(job))
+        self.assertEqual(result.returncode, 0, result.stderr)
+        shown = starling("data", "show", str(job), "-n", "2", "--set", "data.split={rate: {test: 0}}")
+        self.assertEqual(shown.returncode, 0, shown.stderr)
+        self.assertIn("keys of city", shown.stdout)
+        stats = starling("data", "stats", str(job), "--set", "data.split={rate: {test: 0}}")
+        self.assertEqual(stats.returncode, 0, stats.stderr)
+        self.assertRegex(stats.stdout, r"samples +50")
+        self.assertRegex(stats.stdout, r"~3 distinct")
+        again = starling("init", str(table), "--out", str(job))
+        self.assertEqual(again.returncode, 1)
+        self.assertIn(str(job), again.stderr)
+
+    def test_mistakes_are_named(self):
+        words = self.folder / "words"
+        words.write_text("just words\n")
+        self.assertIn("just words", starling("init", str(words), "--out", "-").stderr)
+        self.assertIn("unknown action", starling("data", "look", "job.yaml").stderr)
+        self.assertIn("-n is 'x'", starling("data", "show", "job.yaml", "-n", "x").stderr)
+
+
 class SchedulerTest(unittest.TestCase):
     def start(self, *arguments):
         environment = {name: value for name, value in os.environ.items() if not name.startswith("STARLING_")}

@@ -24,6 +24,9 @@ std::span<const Command> commands();
 // One per file.
 StatusOr<int> run_checkpoint(std::vector<std::string> arguments);
 StatusOr<int> run_config(std::vector<std::string> arguments);
+StatusOr<int> run_data(std::vector<std::string> arguments);
+StatusOr<int> run_hub(std::vector<std::string> arguments);
+StatusOr<int> run_init(std::vector<std::string> arguments);
 StatusOr<int> run_ps(std::vector<std::string> arguments);
 StatusOr<int> run_scheduler(std::vector<std::string> arguments);
 StatusOr<int> run_status(std::vector<std::string> arguments);
