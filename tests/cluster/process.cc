@@ -14,8 +14,12 @@ extern char** environ;
 
 namespace starling::cluster {
 
-Process::Process(std::vector<std::string> arguments, std::string log) : log_(std::move(log)) {
-  arguments.insert(arguments.begin(), STARLING_PROGRAM);
+Process::Process(std::vector<std::string> arguments, std::string log)
+    : Process(STARLING_PROGRAM, std::move(arguments), std::move(log)) {}
+
+Process::Process(const std::string& program, std::vector<std::string> arguments, std::string log)
+    : log_(std::move(log)) {
+  arguments.insert(arguments.begin(), program);
   std::vector<char*> pointers;
   for (std::string& argument : arguments) pointers.push_back(argument.data());
   pointers.push_back(nullptr);

@@ -14,6 +14,8 @@ class Process {
  public:
   // Standard error goes to the file `log`. The program is STARLING_PROGRAM.
   Process(std::vector<std::string> arguments, std::string log);
+  // Another program than STARLING_PROGRAM.
+  Process(const std::string& program, std::vector<std::string> arguments, std::string log);
   // Killed and reaped when it goes.
   ~Process();
   Process(const Process&) = delete;

@@ -1,0 +1,352 @@
+// Hubs, ps and trainers in one process over every transport: every sample once, whatever the files
+// are like.
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <atomic>
+#include <thread>
+
+#include "hub/server.h"
+#include "store/file_systems.h"
+#include "tests/cluster/hub_world.h"
+
+namespace starling::cluster {
+namespace {
+
+using testing::HasSubstr;
+
+class HubTest : public testing::TestWithParam<Protocol> {
+ protected:
+  HubTest()
+      : world_({.protocol = GetParam(), .ps = 1, .shards = 2}),
+        files_(FileSystems::standard({.incarnation = Incarnation{1}}, clock_)),
+        client_(world_.client()) {
+    world_.make_tables(client_, count_tables());
+    world_.start_training(client_, world_.schema_hash);
+  }
+  ~HubTest() override {
+    trainers_.clear();
+    for (const auto& hub : hubs_) hub->stop(Deadline::in(clock_, seconds(5))).IgnoreError();
+  }
+
+  HubServer& add_hub(HubServerOptions options = {}) {
+    options.name = fmt::format("hub-{}", hubs_.size());
+    options.incarnation = 500 + hubs_.size();
+    options.files = files_.get();
+    hubs_.push_back(start_hub(world_.network(), world_.scheduler(), GetParam(), options));
+    return *hubs_.back();
+  }
+  Trainer& add_trainer() {
+    trainers_.push_back(std::make_unique<Trainer>(world_.network(), world_.scheduler(),
+                                                  fmt::format("trainer-{}", trainers_.size()),
+                                                  700 + trainers_.size()));
+    const Status joined = trainers_.back()->join();
+    EXPECT_TRUE(joined.ok()) << joined;
+    const auto all = trainers_.back()->hub->wait_for_hubs(hubs_.size(), soon());
+    EXPECT_TRUE(all.ok()) << all.status();
+    return *trainers_.back();
+  }
+  void write(const std::string& path, const std::string& text) {
+    const Status status = write_file(*files_, path, text);
+    ASSERT_TRUE(status.ok()) << status;
+  }
+  v1::StartSampleOption dataset(const std::string& files) {
+    v1::StartSampleOption option;
+    option.set_dataset("train");
+    option.add_files(files);
+    option.set_batch_size(16);
+    add_count_fields(option);
+    return option;
+  }
+
+  RealClock clock_;
+  World world_;
+  std::unique_ptr<FileSystems> files_;
+  Node& client_;
+  std::vector<std::unique_ptr<HubServer>> hubs_;
+  std::vector<std::unique_ptr<Trainer>> trainers_;
+};
+
+TEST_P(HubTest, TrainsAFileFromItsLinesToTheRowsOfTheShards) {
+  add_hub();
+  const std::string lines = criteo_lines(0, 250);
+  write("mem://d/a", lines);
+  Trainer& trainer = add_trainer();
+  const auto started = trainer.hub->start(dataset("mem://d/a"), soon());
+  ASSERT_TRUE(started.ok()) << started.status();
+  EXPECT_EQ(started->key_fields_size(), 3);
+  EXPECT_EQ(started->dense_fields_size(), 1);
+  EXPECT_EQ(started->label_fields_size(), 1);
+  const Status trained = trainer.train("train");
+  ASSERT_TRUE(trained.ok()) << trained;
+  EXPECT_EQ(trainer.steps, 16U);  // the last has 10 samples
+  EXPECT_EQ(trainer.samples, 250U);
+  expect_trained(client_, lines, 1);
+  EXPECT_THAT(hubs_[0]->progress(), HasSubstr("samples read 250 = done 250 + skipped 0"));
+  // Too late: the same answer again.
+  const auto late = trainer.ask(trainer.hub->hubs()[0], "train", 1);
+  ASSERT_TRUE(late.ok()) << late.status();
+  EXPECT_EQ(late->meta.read_sample_reply().state(), v1::DATASET_STATE_END);
+}
+
+TEST_P(HubTest, SeveralHubsAndTrainersShareEpochsOfManyItems) {
+  HubServerOptions small;
+  small.item_bytes = 20'000;
+  for (int i = 0; i < 2; ++i) add_hub(small);
+  const std::string lines = criteo_lines(0, 1000);
+  write("mem://d/a", lines.substr(0, lines.size() / 2));
+  write("mem://d/b", lines.substr(lines.size() / 2));
+  v1::StartSampleOption option = dataset("mem://d/*");
+  option.set_epochs(3);
+  option.set_shuffle_samples(100);
+  option.set_threads(2);
+  std::vector<std::thread> threads;
+  std::atomic<size_t> samples{0};
+  // The half line at the end of the first file is bad, as is the rest of it in the second.
+  option.set_on_bad_line(v1::ON_BAD_LINE_SKIP);
+  for (int i = 0; i < 3; ++i) {
+    Trainer& trainer = add_trainer();
+    threads.emplace_back([&trainer, &option, &samples] {
+      const auto started = trainer.hub->start(option, soon());
+      ASSERT_TRUE(started.ok()) << started.status();
+      const Status trained = trainer.train("train");
+      EXPECT_TRUE(trained.ok()) << trained;
+      samples += trainer.samples;
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(samples, 3 * 999U);
+  const size_t cut = lines.rfind('\n', lines.size() / 2) + 1;
+  expect_trained(client_, lines.substr(0, cut), 3);
+  expect_trained(client_, lines.substr(lines.find('\n', cut) + 1), 3);
+}
+
+TEST_P(HubTest, ABatchThatATrainerDroppedIsTrainedByAnother) {
+  add_hub();
+  const std::string lines = criteo_lines(0, 500);
+  write("mem://d/a", lines);
+  v1::StartSampleOption option = dataset("mem://d/a");
+  option.set_lease_ms(300);
+  Trainer& first = add_trainer();
+  ASSERT_TRUE(first.hub->start(option, soon()).ok());
+  // It pushes its last batch and never says so.
+  const Status stopped = first.train("train", {.steps_max = 5, .reports = false});
+  EXPECT_EQ(stopped.code(), StatusCode::kCancelled) << stopped;
+  Trainer& second = add_trainer();
+  const Status trained = second.train("train");
+  ASSERT_TRUE(trained.ok()) << trained;
+  expect_trained(client_, lines, 1);
+}
+
+TEST_P(HubTest, FilesOfAnyShapeAreReadWhole) {
+  add_hub();
+  write("mem://d/0", "");
+  write("mem://d/1", criteo_lines(0, 1));
+  std::string open_end = criteo_lines(1, 3);
+  open_end.pop_back();
+  write("mem://d/2", open_end);
+  Trainer& trainer = add_trainer();
+  ASSERT_TRUE(trainer.hub->start(dataset("mem://d/*"), soon()).ok());
+  const Status trained = trainer.train("train");
+  ASSERT_TRUE(trained.ok()) << trained;
+  expect_trained(client_, criteo_lines(0, 4), 1);
+}
+
+TEST_P(HubTest, AnEmptyDatasetIsAtItsEnd) {
+  add_hub();
+  write("mem://d/0", "");
+  Trainer& trainer = add_trainer();
+  ASSERT_TRUE(trainer.hub->start(dataset("mem://d/0"), soon()).ok());
+  const Status trained = trainer.train("train");
+  EXPECT_TRUE(trained.ok()) << trained;
+  EXPECT_EQ(trainer.steps, 0U);
+}
+
+TEST_P(HubTest, ABadLineStopsTheDatasetAndIsNamed) {
+  add_hub();
+  write("mem://d/a", criteo_lines(0, 20) + "not a line\n");
+  Trainer& trainer = add_trainer();
+  // Told by whichever call comes after the line was read.
+  Status ended = trainer.hub->start(dataset("mem://d/a"), soon()).status();
+  if (ended.ok()) ended = trainer.train("train");
+  EXPECT_FALSE(ended.ok());
+  EXPECT_THAT(std::string(message_of(ended)), HasSubstr("mem://d/a:21"));
+}
+
+TEST_P(HubTest, AFileThatIsNotThereOrVanishesIsNamed) {
+  add_hub();
+  Trainer& trainer = add_trainer();
+  const auto missing = trainer.hub->start(dataset("mem://d/none"), soon());
+  EXPECT_EQ(missing.status().code(), StatusCode::kNotFound) << missing.status();
+  EXPECT_THAT(std::string(message_of(missing.status())), HasSubstr("mem://d/none"));
+  write("mem://d/a", criteo_lines(0, 100));
+  write("mem://d/b", criteo_lines(100, 100));
+  v1::StartSampleOption option = dataset("mem://d/*");
+  option.set_dataset("second");
+  option.set_first_epoch(5);
+  // The reading waits for room before it comes to the second file.
+  option.set_window(2);
+  ASSERT_TRUE(trainer.hub->start(option, soon()).ok());
+  ASSERT_TRUE(files_->remove("mem://d/b", Recursive::kNo).ok());
+  const Status trained = trainer.train("second");
+  EXPECT_EQ(trained.code(), StatusCode::kAborted) << trained;
+  EXPECT_THAT(std::string(message_of(trained)), HasSubstr("NOT_FOUND"));
+  EXPECT_THAT(std::string(message_of(trained)), HasSubstr("mem://d/b"));
+}
+
+TEST_P(HubTest, RefusesWhatCannotBe) {
+  add_hub();
+  write("mem://d/a", criteo_lines(0, 10));
+  Trainer& trainer = add_trainer();
+  const v1::StartSampleOption option = dataset("mem://d/a");
+  ASSERT_TRUE(trainer.hub->start(option, soon()).ok());
+  ASSERT_TRUE(trainer.hub->start(option, soon()).ok());  // the same again is fine
+  v1::StartSampleOption other = option;
+  other.set_batch_size(3);
+  EXPECT_EQ(trainer.hub->start(other, soon()).status().code(), StatusCode::kAlreadyExists);
+  other.set_dataset("other");
+  const Status meets = trainer.hub->start(other, soon()).status();
+  EXPECT_EQ(meets.code(), StatusCode::kInvalidArgument) << meets;
+  other.set_first_epoch(9);
+  other.mutable_format()->set_name("parquet");
+  EXPECT_EQ(trainer.hub->start(other, soon()).status().code(), StatusCode::kInvalidArgument);
+  const auto unknown = trainer.ask(trainer.hub->hubs()[0], "nothing", 1);
+  EXPECT_EQ(unknown.status().code(), StatusCode::kNotFound) << unknown.status();
+}
+
+TEST_P(HubTest, AMemoryDatasetIsLoadedOnceAndShuffledAnewInEveryEpoch) {
+  add_hub();
+  const std::string lines = criteo_lines(0, 300);
+  write("mem://d/a", lines);
+  v1::StartSampleOption option = dataset("mem://d/a");
+  option.set_kind(v1::DATASET_KIND_MEMORY);
+  option.mutable_memory()->set_local_shuffle(true);
+  option.set_epochs(2);
+  Trainer& trainer = add_trainer();
+  ASSERT_TRUE(trainer.hub->start(option, soon()).ok());
+  // Loaded with the first batch; what happens to the file then is nobody's business.
+  const auto first = trainer.ask(trainer.hub->hubs()[0], "train", 1);
+  ASSERT_TRUE(first.ok()) << first.status();
+  Message back;
+  back.meta.mutable_read_sample()->set_dataset("train");
+  for (const v1::BatchLease& lease : first->meta.read_sample_reply().batches()) {
+    *back.meta.mutable_read_sample()->add_given_back() = lease.batch();
+  }
+  ASSERT_TRUE(trainer.hub->read(trainer.hub->hubs()[0], back, soon()).ok());
+  const Status trained = trainer.train("train");
+  ASSERT_TRUE(trained.ok()) << trained;
+  expect_trained(client_, lines, 2);
+  v1::StartSampleOption global = option;
+  global.set_dataset("global");
+  global.set_first_epoch(10);
+  global.mutable_memory()->set_global_shuffle(true);
+  EXPECT_EQ(trainer.hub->start(global, soon()).status().code(), StatusCode::kUnimplemented);
+}
+
+TEST_P(HubTest, GoesOnBehindTheWatermarksOfACut) {
+  HubServerOptions small;
+  small.item_bytes = 20'000;
+  add_hub(small);
+  const std::string lines = criteo_lines(0, 250);
+  write("mem://d/a", lines);
+  v1::StartSampleOption option = dataset("mem://d/a");
+  v1::Watermark* mark = option.add_resume();
+  mark->set_done_below(3);
+  Trainer& trainer = add_trainer();
+  ASSERT_TRUE(trainer.hub->start(option, soon()).ok());
+  const Status trained = trainer.train("train");
+  ASSERT_TRUE(trained.ok()) << trained;
+  EXPECT_EQ(trainer.trained.front().first.number(), 3U);
+  const std::string before = criteo_lines(0, 3 * 16);
+  expect_trained(client_, before, 0);
+  expect_trained(client_, lines.substr(before.size()), 1);
+  EXPECT_THAT(hubs_[0]->progress(), HasSubstr("samples read 250 = done 250 + skipped 0"));
+}
+
+// A synchronous job of two ranks; what each trained, in its order.
+using Trained = std::vector<std::vector<std::pair<BatchId, float>>>;
+
+Trained train_in_step(uint32_t hubs, float times) {
+  World world({.ps = 1, .shards = 2, .staleness = 0, .trainers = 2});
+  const RealClock clock;
+  const auto files = FileSystems::standard({.incarnation = Incarnation{1}}, clock);
+  const std::string lines = criteo_lines(0, 330);
+  EXPECT_TRUE(write_file(*files, "mem://d/a", lines).ok());
+  std::vector<std::unique_ptr<HubServer>> servers;
+  for (uint32_t i = 0; i < hubs; ++i) {
+    HubServerOptions options;
+    options.name = fmt::format("hub-{}", i);
+    options.incarnation = 500 + i;
+    options.files = files.get();
+    options.item_bytes = 20'000;
+    options.hub = i;
+    options.hubs = hubs;
+    servers.push_back(start_hub(world.network(), world.scheduler(), Protocol::kInproc, options));
+  }
+  std::vector<std::unique_ptr<Trainer>> trainers;
+  for (uint32_t i = 0; i < 2; ++i) {
+    trainers.push_back(std::make_unique<Trainer>(world.network(), world.scheduler(),
+                                                 fmt::format("trainer-{}", i), 700 + i));
+    const Status joined = trainers.back()->join();
+    EXPECT_TRUE(joined.ok()) << joined;
+    EXPECT_TRUE(trainers.back()->hub->wait_for_hubs(hubs, soon()).ok());
+  }
+  Node& client = world.client();
+  world.make_tables(client, count_tables());
+  world.start_training(client, world.schema_hash);
+  v1::StartSampleOption option;
+  option.set_dataset("train");
+  option.add_files("mem://d/a");
+  option.set_batch_size(16);
+  option.set_epochs(2);
+  option.set_staleness(0);
+  option.set_ranks(2);
+  add_count_fields(option);
+  const auto started = trainers[0]->hub->start(option, soon());
+  EXPECT_TRUE(started.ok()) << started.status();
+  std::vector<std::thread> threads;
+  for (const auto& trainer : trainers) {
+    threads.emplace_back([&trainer] {
+      const Status trained = trainer->train_in_step("train");
+      EXPECT_TRUE(trained.ok()) << trained;
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  Trained out(2);
+  for (const auto& trainer : trainers) {
+    for (const auto& [id, label] : trainer->trained) {
+      out.at(trainer->rank).push_back({{id.epoch(), id.item(), id.number()}, label});
+    }
+  }
+  expect_trained(client, lines, times);
+  trainers.clear();
+  for (const auto& server : servers) server->stop(Deadline::in(clock, seconds(5))).IgnoreError();
+  return out;
+}
+
+TEST(HubInStep, TheOrderOfBatchesDoesNotDependOnTheNumberOfHubs) {
+  const Trained one = train_in_step(1, 2);
+  // Batch k of an epoch is rank k mod 2's.
+  std::vector<BatchId> order;
+  for (const uint32_t epoch : {0U, 1U}) {
+    std::vector<std::vector<BatchId>> of_rank(2);
+    for (uint32_t rank = 0; rank < 2; ++rank) {
+      for (const auto& [id, label] : one[rank]) {
+        if (id.epoch == epoch) of_rank[rank].push_back(id);
+      }
+    }
+    for (size_t k = 0; k < of_rank[0].size() + of_rank[1].size(); ++k) {
+      ASSERT_LT(k / 2, of_rank[k % 2].size());
+      order.push_back(of_rank[k % 2][k / 2]);
+    }
+  }
+  EXPECT_TRUE(std::is_sorted(order.begin(), order.end()));
+  EXPECT_GT(order.back().item, 0U);
+  EXPECT_EQ(order.back().epoch, 1U);
+  EXPECT_EQ(train_in_step(2, 2), one);
+}
+
+INSTANTIATE_TEST_SUITE_P(Protocols, HubTest, testing::ValuesIn(all_protocols()), protocol_title);
+
+}  // namespace
+}  // namespace starling::cluster
