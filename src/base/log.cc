@@ -34,7 +34,7 @@ std::shared_ptr<spdlog::logger> logger_of(const LogOptions& options, spdlog::sin
   auto logger = std::make_shared<spdlog::logger>("starling", std::move(sink));
   logger->set_pattern("%Y-%m-%dT%H:%M:%S.%f %L %v");
   logger->set_level(spdlog_level(options.level));
-  logger->flush_on(spdlog::level::warn);
+  logger->flush_on(spdlog::level::trace);
   return logger;
 }
 
