@@ -1,8 +1,10 @@
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <functional>
 #include <future>
 #include <thread>
 
@@ -13,6 +15,12 @@ namespace starling {
 namespace {
 
 Deadline patience() { return Deadline::in(RealClock(), seconds(60)); }
+
+bool wait_until(const std::function<bool()>& done) {
+  const Deadline late = patience();
+  while (!done() && !late.passed(RealClock().now())) std::this_thread::yield();
+  return done();
+}
 
 TEST(LoopLane, RunsTasksInOrderOnItsOwnThread) {
   auto lane = LoopLane::start({.name = "test"});
@@ -175,11 +183,48 @@ TEST(SpinBudget, ALaneWithoutACoreToSpinOnSleepsAtOnce) {
   auto lane = LoopLane::start(
       {.name = "test", .spin = milliseconds(10), .budget = std::make_shared<SpinBudget>(0)});
   // It goes to sleep by itself; nothing has to be sent for that.
-  const RealClock clock;
-  const Deadline late = Deadline::in(clock, seconds(60));
-  while (lane->stats().sleeps == 0 && !late.passed(clock.now())) std::this_thread::yield();
+  EXPECT_TRUE(wait_until([&] { return lane->stats().sleeps > 0; }));
   EXPECT_GT(lane->stats().spins_skipped, 0u);
-  EXPECT_GT(lane->stats().sleeps, 0u);
+}
+
+TEST(Polling, ALaneThatPollsNeverSleepsAndHoldsItsCore) {
+  auto budget = std::make_shared<SpinBudget>(1);
+  auto lane = LoopLane::start({.name = "test", .polling = true, .budget = budget});
+  for (int i = 0; i < 100; ++i) {
+    auto ran = std::make_shared<std::promise<void>>();
+    lane->post([ran] { ran->set_value(); });
+    ran->get_future().wait();
+  }
+  EXPECT_EQ(lane->stats().sleeps, 0u);
+  EXPECT_FALSE(budget->enter()) << "nobody else may spin on that core";
+  lane->stop();
+  EXPECT_TRUE(budget->enter());
+}
+
+TEST(Polling, ALaneWithoutACoreToPollOnSleeps) {
+  auto lane =
+      LoopLane::start({.name = "test", .polling = true, .budget = std::make_shared<SpinBudget>(0)});
+  EXPECT_TRUE(wait_until([&] { return lane->stats().sleeps > 0; }));
+  auto ran = std::make_shared<std::promise<void>>();
+  lane->post([ran] { ran->set_value(); });
+  EXPECT_EQ(ran->get_future().wait_for(seconds(60)), std::future_status::ready);
+}
+
+TEST(Pinning, ALaneStaysOnItsCore) {
+  cpu_set_t usable;
+  ASSERT_EQ(sched_getaffinity(0, sizeof(usable), &usable), 0);
+  int core = 0;
+  while (!CPU_ISSET(core, &usable)) ++core;
+  auto lane = LoopLane::start({.name = "test", .core = core});
+  std::promise<cpu_set_t> there;
+  lane->post([&] {
+    cpu_set_t set;
+    sched_getaffinity(0, sizeof(set), &set);
+    there.set_value(set);
+  });
+  const cpu_set_t set = there.get_future().get();
+  EXPECT_EQ(CPU_COUNT(&set), 1);
+  EXPECT_TRUE(CPU_ISSET(core, &set));
 }
 
 TEST(ManualLanes, StepInTheOrderOfPostingThenOfTime) {

@@ -79,17 +79,20 @@ void LoopLane::post(Task task) {
 
 void LoopLane::run() {
   owner_ = std::this_thread::get_id();
+  // A core for each lane that polls; those beyond sleep like all others, or they would take the
+  // time from each other and from whatever they wait for.
+  const bool polls = options_.polling && options_.budget->enter();
   while (!stopping_.load(std::memory_order_acquire)) {
-    while (turn(clock_.now())) {
-      if (stopping_.load(std::memory_order_acquire)) return;
+    while (turn(clock_.now()) && !stopping_.load(std::memory_order_acquire)) {
     }
-    if (options_.polling) {
+    if (polls) {
       if (hot_ != nullptr) hot_->poll();
       continue;
     }
-    if (spin(nullptr)) continue;
+    if (stopping_.load(std::memory_order_acquire) || spin(nullptr)) continue;
     sleep(Deadline::never());
   }
+  if (polls) options_.budget->leave();
 }
 
 bool LoopLane::run_until(const Function<bool() const>& done, Deadline deadline) {

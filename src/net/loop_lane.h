@@ -47,7 +47,7 @@ class SpinBudget {
 struct LoopOptions {
   std::string name = "lane";
   Duration spin = microseconds(50);  // before each sleep; 0 sleeps at once
-  bool polling = false;              // never sleep
+  bool polling = false;              // never sleep, where there is a core for it
   std::optional<int> core;           // pin the lane's thread
   std::shared_ptr<SpinBudget> budget = std::make_shared<SpinBudget>();
 };

@@ -9,15 +9,18 @@ Status in_range(std::string_view name, T value, T low, T high) {
   return invalid_argument("net.{} = {} is outside of {} .. {}", name, value, low, high);
 }
 
+// Told in milliseconds, under the name that the job file has.
 Status in_range_ms(std::string_view name, Duration value, Duration low, Duration high) {
-  return in_range(fmt::format("{}_us", name), value.count() / 1000, low.count() / 1000,
-                  high.count() / 1000);
+  if (value >= low && value <= high) return absl::OkStatus();
+  const auto in_ms = [](Duration time) { return static_cast<double>(time.count()) / 1e6; };
+  return invalid_argument("net.{}_ms = {:g} is outside of {:g} .. {:.0f}", name, in_ms(value),
+                          in_ms(low), in_ms(high));
 }
 
 }  // namespace
 
 Status validate(const NetOptions& o) {
-  STARLING_RETURN_IF_ERROR(in_range_ms("spin", o.spin, Duration::zero(), milliseconds(10)));
+  STARLING_RETURN_IF_ERROR(in_range<int64_t>("spin_us", o.spin / microseconds(1), 0, 10'000));
   STARLING_RETURN_IF_ERROR(in_range("first_core", o.first_core, -1, 4095));
   STARLING_RETURN_IF_ERROR(
       in_range_ms("connect_timeout", o.connect_timeout, milliseconds(10), seconds(600)));

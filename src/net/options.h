@@ -37,7 +37,7 @@ struct NetOptions {
 
   // Waiting.
   Duration spin = microseconds(50);  // 0 .. 10 ms
-  bool polling = false;              // lanes never sleep
+  bool polling = false;              // lanes never sleep, as many as there are cores
   int first_core = -1;               // pin lane i to core first_core + i; -1: no pinning
 
   // Peers that come and go.

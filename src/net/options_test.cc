@@ -41,5 +41,12 @@ TEST(NetOptions, EachBoundIsCheckedAndNamed) {
   }
 }
 
+TEST(NetOptions, AMistakeIsToldUnderTheNameAndUnitOfTheJobFile) {
+  NetOptions options{.backoff_min = milliseconds(100), .backoff_max = milliseconds(50)};
+  EXPECT_EQ(message_of(validate(options)), "net.backoff_max_ms = 50 is outside of 100 .. 600000");
+  options = {.spin = milliseconds(11)};
+  EXPECT_EQ(message_of(validate(options)), "net.spin_us = 11000 is outside of 0 .. 10000");
+}
+
 }  // namespace
 }  // namespace starling

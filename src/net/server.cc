@@ -1,6 +1,6 @@
 #include "net/server.h"
 
-#include <future>
+#include <atomic>
 
 #include "net/intake.h"
 #include "net/network.h"
@@ -67,7 +67,8 @@ StatusOr<Address> Server::address(Protocol protocol) const {
 Lane& Server::lane(LaneId id) { return *intake_->lane(id); }
 
 Status Server::stop(Deadline deadline) {
-  if (std::exchange(stopped_, true)) return absl::OkStatus();
+  // Two threads may stop it at once.
+  if (std::atomic_ref(stopped_).exchange(true)) return absl::OkStatus();
   if (intake_ == nullptr) return absl::OkStatus();
   intake_->refuse_new();
   for (const auto& listener : listeners_) listener->refuse_new();
