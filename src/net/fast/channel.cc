@@ -165,6 +165,8 @@ void FastChannel::on_frame(Frame& frame) {
     case FrameKind::kReply:
       return on_reply(frame);
     case FrameKind::kPing:
+      // What waits for the socket is as good an answer.
+      if (!writer_.empty()) return;
       return write_control(FrameKind::kPong, frame.header.request_id);
     case FrameKind::kGoaway:
       return on_goaway(frame.header.status);

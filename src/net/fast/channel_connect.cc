@@ -13,17 +13,14 @@ namespace starling {
 
 void FastChannel::connect() {
   if (state_ != State::kIdle) return;
-  if (!candidates_.empty()) {
-    candidate_ = 0;
-    return try_next_candidate();
-  }
   const std::string host = target_.address.host == "localhost" ? "127.0.0.1" : target_.address.host;
   const auto numeric = numeric_address(host, target_.address.port);
   if (numeric.ok()) return use_addresses({*numeric});
   resolve_name();
 }
 
-// The system's resolver blocks, so it gets a thread; names are rare, and their answers are kept.
+// The system's resolver blocks, so it gets a thread. An answer holds until an attempt with it has
+// failed: a server may come back at another address.
 void FastChannel::resolve_name() {
   state_ = State::kResolving;
   resolver_ = Thread({.name = "resolve"}, [lane = lane_, self = self_, address = target_.address] {
@@ -187,6 +184,7 @@ void FastChannel::on_ready(const ServerHello& hello) {
 
 void FastChannel::attempt_failed(const Status& why) {
   trouble_ = why;
+  candidates_.clear();
   loop_.cancel(timer_);
   state_ = State::kWaiting;
   timer_ = loop_.call_at(loop_.clock().now() + backoff_.next(), [this] {

@@ -194,6 +194,9 @@ void ServerConnection::on_frame(Frame& frame) {
     case FrameKind::kRequest:
       return on_request(frame);
     case FrameKind::kPing:
+      // What waits for the socket says that we live as well as a pong does, and a peer that asks
+      // and never reads must not fill this process.
+      if (out_.waits()) return;
       return write({.head = encode_control({.kind = FrameKind::kPong, .request_id = id})},
                    Ticket());
     case FrameKind::kCancel:
@@ -331,7 +334,7 @@ void ServerConnection::check_pause() {
   const bool paused = !may_read();
   if (!paused && !reader_.midway()) return;
   if (paused) {
-    write({.head = encode_control({.kind = FrameKind::kPong})}, Ticket());
+    out_.show_life();
   } else if (reader_.received() == received_before_) {
     if (now - moved_at_ >= kMidwayTimeouts * shared_->options.ping_timeout)
       return close("half a frame, then silence");

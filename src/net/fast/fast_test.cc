@@ -6,6 +6,7 @@
 #include <future>
 
 #include "net/client.h"
+#include "net/fast/socket.h"
 #include "net/fast/transport.h"
 #include "net/server.h"
 
@@ -31,10 +32,22 @@ class Sizer final : public Handler {
 };
 
 struct End {
-  explicit End(NetOptions options) : network(std::move(options), Log(), metrics) {
+  explicit End(NetOptions options)
+      : network(std::move(options), Log({}, [this](std::string_view line) { note(line); }),
+                metrics) {
     network.add(Protocol::kFast, std::make_unique<FastTransport>(network));
   }
+  void note(std::string_view line) {
+    MutexLock lock(mutex);
+    log += fmt::format("{}\n", line);
+  }
+  std::string said() {
+    MutexLock lock(mutex);
+    return log;
+  }
   uint64_t count(std::string_view name) { return metrics.counter(name).value(); }
+  Mutex mutex;
+  std::string log ABSL_GUARDED_BY(mutex);
   Metrics metrics;
   Network network;
 };
@@ -164,6 +177,7 @@ TEST_F(FastTest, BothEndsProveTheToken) {
 TEST_F(FastTest, AServerWithoutATokenListensOnLoopbackOnly) {
   serve({}, "0.0.0.0");
   EXPECT_EQ(server_->addresses()[0].host, "127.0.0.1");
+  EXPECT_THAT(server_end_->said(), testing::HasSubstr("loopback_only"));
   End end{NetOptions{}};
   LaneHandlers handlers{};
   const auto server = Server::start(
@@ -176,6 +190,35 @@ TEST_F(FastTest, WorksOverIPv6) {
   serve({.unix_sockets = false}, "::1");
   connect({});
   expect_answer(ask(100000), 100000);
+}
+
+TEST_F(FastTest, ANameIsLookedUpAgainAfterALoss) {
+  // Not the spelling that needs no resolver.
+  const std::string name = "LOCALHOST";
+  if (!resolve(name, 1).ok()) GTEST_SKIP() << "the resolver does not know " << name;
+  serve({});
+  connect({});
+  Address named = server_->addresses()[0];
+  named.host = name;
+  Message message;
+  message.meta.set_name("10");
+  const Target target{named, LaneId{1}};
+  expect_answer(client_->call_wait(target, Method::kPeerCall, message, in(seconds(60))), 10);
+  server_.reset();
+  StatusOr<Message> answer = unavailable("not called");
+  while (!answer.ok() && answer.status().code() == StatusCode::kUnavailable) {
+    answer = client_->call_wait(target, Method::kPeerCall, message, in(milliseconds(300)));
+  }
+  EXPECT_EQ(answer.status().code(), StatusCode::kDeadlineExceeded) << answer.status();
+  LaneHandlers handlers{};
+  handlers[static_cast<size_t>(Service::kPeer)] = &sizer_;
+  auto again = Server::start(
+      server_end_->network,
+      {.listen = {{.protocol = Protocol::kFast, .host = "127.0.0.1", .port = named.port}},
+       .handlers = {handlers, handlers}});
+  ASSERT_TRUE(again.ok()) << again.status();
+  server_ = *std::move(again);
+  expect_answer(client_->call_wait(target, Method::kPeerCall, message, in(seconds(60))), 10);
 }
 
 TEST_F(FastTest, AWrongLaneIsRefusedByName) {
