@@ -275,10 +275,11 @@ TEST_P(Calls, ASlowReaderGetsEverythingAndHoldsNobodyUp) {
   Client slow(world.network(), world.network().make_lane("slow", 0));
   Client quick(world.network());
   Ends ends;
-  constexpr uint64_t kCalls = 64;
+  constexpr uint64_t kCalls = kSanitized ? 16 : 64;
   constexpr size_t kBytes = 1 << 20;
   for (uint64_t id = 1; id <= kCalls; ++id) {
-    slow.call(world.target(*server), Method::kPeerCall, ask(kHold, id), patience(), ends.take(id));
+    slow.call(world.target(*server), Method::kPeerCall, ask_with(kHold, id, kBytes), patience(),
+              ends.take(id));
   }
   ASSERT_TRUE(parrot.wait_for([&] { return parrot.held() == kCalls; }));
   std::promise<void> reads_no_more;
@@ -288,21 +289,16 @@ TEST_P(Calls, ASlowReaderGetsEverythingAndHoldsNobodyUp) {
     reads.wait();
   });
   reads_no_more.get_future().wait();
-  parrot.drop_held();
+  parrot.release();  // far more than a socket holds
   for (uint64_t id = 1; id <= 20; ++id) {
     auto answer = quick.call_wait(world.target(*server), Method::kPeerCall,
                                   ask(kMake, 1000 + id, kBytes), patience());
     ASSERT_TRUE(answer.ok()) << answer.status();
   }
   EXPECT_EQ(ends.count(), 0u);
-  for (uint64_t id = 1; id <= kCalls; ++id) {
-    slow.call(world.target(*server), Method::kPeerCall, ask(kMake, 2000 + id, kBytes), patience(),
-              ends.take(2000 + id));
-  }
   reads_again.set_value();
-  ASSERT_TRUE(ends.wait(2 * kCalls));
-  EXPECT_EQ(ends.count_of(StatusCode::kInternal), kCalls);
-  for (uint64_t id = 2001; id <= 2000 + kCalls; ++id) {
+  ASSERT_TRUE(ends.wait(kCalls));
+  for (uint64_t id = 1; id <= kCalls; ++id) {
     auto answer = ends.at(id);
     ASSERT_TRUE(answer.ok()) << answer.status();
     EXPECT_TRUE(is_tensor_of(answer->tensors.at(0), id, kBytes));

@@ -22,6 +22,24 @@ TEST_P(EndsOfCalls, ADeadlineThatHasPassedIsNotSent) {
   EXPECT_EQ(parrot.times(1), 0);
 }
 
+TEST_P(EndsOfCalls, TheHandlerKnowsItsCallersDeadline) {
+  World world(GetParam());
+  class Asks : public Handler {
+    void handle(Request request, Reply reply) override {
+      const Duration left = request.deadline.left(RealClock().now());
+      reply.send(ask(kEcho, 1, static_cast<uint64_t>(left / milliseconds(1))));
+    }
+  } asks;
+  auto server = world.serve(asks);
+  Client client(world.network());
+  constexpr uint64_t kGivenMs = 200'000;
+  auto answer = client.call_wait(world.target(*server), Method::kPeerCall, ask(kEcho, 1),
+                                 Deadline::in(RealClock(), milliseconds(kGivenMs)));
+  ASSERT_TRUE(answer.ok()) << answer.status();
+  EXPECT_GT(answer->meta.header().number(), kGivenMs / 2);
+  EXPECT_LE(answer->meta.header().number(), kGivenMs);
+}
+
 TEST_P(EndsOfCalls, ADeadlineEndsTheWaitForASlowHandlerAndTellsIt) {
   World world(GetParam());
   Parrot parrot;

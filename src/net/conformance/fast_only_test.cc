@@ -1,5 +1,6 @@
 // What only grpc++ promises: nothing copied, lent replies, one host and many.
 
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "net/conformance/child.h"
@@ -237,6 +238,26 @@ TEST(Silence, APartOfALargeReplyBreaksIt) {
       Method::kPeerCall, ask(kMake, 1, kBytes), patience());
   ASSERT_TRUE(answer.ok()) << answer.status();
   EXPECT_TRUE(is_tensor_of(answer->tensors.at(0), 1, kBytes));
+}
+
+TEST(UnixSocket, OfAnotherUserIsRefused) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only the superuser can become somebody else";
+  World world(kFastMaker);
+  Parrot parrot;
+  auto server = world.serve(parrot);
+  const Address address = server->addresses()[0];
+  StatusOr<ServerHello> hello = internal_error("not connected");
+  Thread stranger({.name = "stranger"}, [&] {
+    // Of this thread alone: the library's call would change them all.
+    constexpr int kNobody = 65534;
+    ASSERT_EQ(::syscall(SYS_setresuid, kNobody, kNobody, kNobody), 0);
+    RawPeer peer(address.host, address.port, /*local=*/true);
+    hello = peer.shake_hands(kToken);
+  });
+  stranger.join();
+  ASSERT_TRUE(hello.ok()) << hello.status();
+  EXPECT_EQ(hello->status, static_cast<uint32_t>(StatusCode::kPermissionDenied));
+  EXPECT_TRUE(parrot.came().empty());
 }
 
 TEST(UnixSocket, IsUsedOnOneHostAndTcpWhereThereIsNone) {

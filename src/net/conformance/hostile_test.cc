@@ -240,6 +240,27 @@ TEST_P(HostileFrames, ABadMessageEndsThatRequestOnly) {
   EXPECT_EQ(answer->header.status, 0u);
 }
 
+TEST_P(HostileFrames, ARequestIsDroppedByItsOwnDeadlineWithoutACancel) {
+  serve({});
+  RawPeer peer = connect();
+  ASSERT_TRUE(peer.shake_hands(kToken).ok());
+  FrameHeader late = request_header(6);
+  late.deadline_us = 1;
+  // In one piece, so that the second is read before the first holds the lane.
+  std::string both(encode_frame(request_header(5), ask(kWait, 5))->head.view());
+  both += encode_frame(late, ask(kEcho, 6))->head.view();
+  ASSERT_TRUE(peer.send(both));
+  ASSERT_TRUE(parrot_.wait_for([&] { return parrot_.times(5) == 1; }));
+  std::this_thread::sleep_for(milliseconds(1));
+  parrot_.open();
+  ASSERT_TRUE(peer.receive_frame().has_value());
+  auto answer = peer.receive_frame();
+  ASSERT_TRUE(answer.has_value());
+  EXPECT_EQ(answer->header.request_id, 6u);
+  EXPECT_EQ(answer->header.status, static_cast<uint32_t>(StatusCode::kDeadlineExceeded));
+  EXPECT_EQ(parrot_.times(6), 0);
+}
+
 TEST_P(HostileFrames, AnUnknownMethodIsUnimplemented) {
   serve({});
   RawPeer peer = connect();
@@ -251,6 +272,22 @@ TEST_P(HostileFrames, AnUnknownMethodIsUnimplemented) {
   ASSERT_TRUE(answer.has_value());
   EXPECT_EQ(answer->header.status, static_cast<uint32_t>(StatusCode::kUnimplemented));
   EXPECT_THAT(answer->rest, testing::HasSubstr("999"));
+}
+
+TEST_P(HostileFrames, PingsOfAPeerThatNeverReadsPileUpNoAnswers) {
+  serve({});
+  RawPeer peer = connect();
+  ASSERT_TRUE(peer.shake_hands(kToken).ok());
+  std::string pings;
+  for (int i = 0; i < 10'000; ++i) pings += encode_control({.kind = FrameKind::kPing}).view();
+  const size_t before = resident_bytes();
+  constexpr int kTimes = kSanitized ? 20 : 60;
+  for (int i = 0; i < kTimes; ++i) ASSERT_TRUE(peer.send(pings));
+  // All of them are read before the request behind them is.
+  ASSERT_TRUE(peer.send_frame(request_header(5), ask(kHold, 5)));
+  ASSERT_TRUE(parrot_.wait_for([&] { return parrot_.held() == 1; }));
+  EXPECT_LT(resident_bytes(), before + (kSanitized ? 60u << 20 : 30u << 20));
+  expect_well();
 }
 
 TEST_P(HostileFrames, ARequestIdInFlightIsNotTakenTwice) {
