@@ -139,18 +139,13 @@ struct WalkStep {
   }
 };
 
-template <class Rule, size_t kN, RowSource kSource>
+template <class Rule, size_t kN>
 size_t walk_length(const ProbeView& view, const ProbePass& pass, const StepWalk& job) {
   ProbeRing ring;
   float preludes[kProbeRing];
   const WalkStep<Rule, kN> work{*job.settings, job, pass.stamp, preludes};
-  return walk_keys<kSource, false>(view, pass, 0, pass.keys.size(), ring, work);
-}
-
-template <class Rule, size_t kN>
-size_t walk_plain(const ProbeView& view, const ProbePass& pass, const StepWalk& job) {
-  return pass.hints != nullptr ? walk_length<Rule, kN, RowSource::kHints>(view, pass, job)
-                               : walk_length<Rule, kN, RowSource::kIndex>(view, pass, job);
+  const size_t n = pass.keys.size();
+  return walk_keys<RowSource::kAsThePassSays, false>(view, pass, 0, n, ring, work);
 }
 
 template <class Rule>
@@ -158,13 +153,11 @@ size_t walk_rows(const ProbeView& view, const ProbePass& pass, const StepWalk& j
   const bool is_plain = job.settings->weight_decay == 0 && !job.settings->bounded;
   switch (is_plain ? job.n : kAnyLength) {
     case 8:
-      return walk_plain<Rule, 8>(view, pass, job);
+      return walk_length<Rule, 8>(view, pass, job);
     case 16:
-      return walk_plain<Rule, 16>(view, pass, job);
-    case 64:
-      return walk_plain<Rule, 64>(view, pass, job);
+      return walk_length<Rule, 16>(view, pass, job);
     default:
-      return walk_length<Rule, kAnyLength, RowSource::kAsThePassSays>(view, pass, job);
+      return walk_length<Rule, kAnyLength>(view, pass, job);
   }
 }
 
