@@ -7,6 +7,7 @@
 #include <cctype>
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <set>
 #include <sstream>
@@ -62,7 +63,9 @@ Status put_alias(ConfValue& root, const Alias& alias, const std::string& text) {
   const Origin origin{fmt::format("environment {}", alias.variable)};
   if (!alias.negated) return put_text(root, alias.path, text, origin);
   const std::optional<bool> truth = parse_truth(text);
-  if (!truth) return invalid_argument("{}: \"{}\" is not true or false", origin.text, text);
+  if (!truth) {
+    return invalid_argument("{}: {}: \"{}\" is not true or false", origin.text, alias.path, text);
+  }
   return put_text(root, alias.path, *truth ? "false" : "true", origin);
 }
 
@@ -151,6 +154,11 @@ Environment read_environment() {
 StatusOr<Job> load(const Sources& sources) {
   std::string yaml;
   if (!sources.file.empty()) {
+    // A folder opens like a file, and reads like an empty one.
+    std::error_code error;
+    if (std::filesystem::is_directory(sources.file, error)) {
+      return not_found("{}: cannot be read: {}", sources.file, std::strerror(EISDIR));
+    }
     std::ifstream file(sources.file, std::ios::binary);
     std::ostringstream text;
     if (!file || !(text << file.rdbuf() || file.peek() == std::ifstream::traits_type::eof())) {

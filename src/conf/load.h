@@ -22,13 +22,15 @@ Environment read_environment();
 // What a job is loaded from.
 //
 // The environment, weakest first:
-//   PS_ENABLE_POLLING, WORKER_ENABLE_POLLING              ps.net.polling, trainer.net.polling
-//   NETWORK_PS_CORE_NUMBER, NETWORK_WORKER_CORE_NUMBER    cluster.shards, trainer.lanes (lanes of
-//   that role's process) PS_DISABLE_PIN_CORES, WORKER_DISABLE_PIN_CORES        ps.net.pin_cores,
-//   trainer.net.pin_cores, negated STARLING_SET="a.b=c;d.e=f"                            any keys
-//   STARLING_A__B=c                                       the key a.b: two underscores for a dot
-//   STARLING_TOKEN                                        the cluster's shared secret, which no
-//   file or flag can hold
+//   PS_ENABLE_POLLING           ps.net.polling
+//   WORKER_ENABLE_POLLING       trainer.net.polling
+//   NETWORK_PS_CORE_NUMBER      cluster.shards: the lanes of a ps process
+//   NETWORK_WORKER_CORE_NUMBER  trainer.lanes
+//   PS_DISABLE_PIN_CORES        ps.net.pin_cores, negated
+//   WORKER_DISABLE_PIN_CORES    trainer.net.pin_cores, negated
+//   STARLING_SET                "a.b=c;d.e=f": any keys
+//   STARLING_A__B               the key a.b: two underscores for a dot
+//   STARLING_TOKEN              the cluster's shared secret, which no file or flag can hold
 // Any other variable that begins with STARLING_ is an error, but for STARLING_TEST_...
 struct Sources {
   std::string file;  // path of the YAML file; empty: none

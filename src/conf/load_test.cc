@@ -178,7 +178,7 @@ TEST(Load, ErrorsElsewhereNameTheVariableOrFlag) {
       error_of("", {{"NETWORK_PS_CORE_NUMBER", "0"}}),
       "environment NETWORK_PS_CORE_NUMBER: cluster.shards: 0 is out of range; allowed: 1 to 1024");
   EXPECT_EQ(error_of("", {{"PS_DISABLE_PIN_CORES", "perhaps"}}),
-            "environment PS_DISABLE_PIN_CORES: \"perhaps\" is not true or false");
+            "environment PS_DISABLE_PIN_CORES: ps.net.pin_cores: \"perhaps\" is not true or false");
   EXPECT_EQ(error_of("", {{"PS_ENABLE_POLLING", "perhaps"}}),
             "environment PS_ENABLE_POLLING: ps.net.polling: \"perhaps\" is not true or false");
 }
@@ -264,6 +264,13 @@ TEST(Load, AFileThatIsNotThereIsNotFound) {
   EXPECT_EQ(job.status().code(), StatusCode::kNotFound);
   EXPECT_EQ(message_of(job.status()),
             "no/such/job.yaml: cannot be read: No such file or directory");
+}
+
+TEST(Load, AFolderIsNoJobFile) {
+  const std::string folder = ::testing::TempDir();
+  const StatusOr<Job> job = load({.file = folder});
+  EXPECT_EQ(job.status().code(), StatusCode::kNotFound);
+  EXPECT_EQ(message_of(job.status()), folder + ": cannot be read: Is a directory");
 }
 
 TEST(Load, TheEnvironmentOfTheProcessIsRead) {

@@ -166,7 +166,7 @@ Schema schema_of(TlsSection& o) {
 
 void add_net_waiting(Schema& s, NetSection& o) {
   s.add("listen", &o.listen, text("host:port; empty: loopback, a port chosen by the kernel"));
-  s.add("polling", &o.polling, "lanes spin and never sleep");
+  s.add("polling", &o.polling, "lanes spin and never sleep, as many as there are cores");
   s.add("pin_cores", &o.pin_cores, "lane i stays on core first_core + i");
   s.add("first_core", &o.first_core, count(0, 4095, "core of lane 0 when pinned"));
   s.add("spin_us", &o.spin_us,
