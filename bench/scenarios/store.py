@@ -2,8 +2,11 @@
 
 Every row is the median of interleaved rounds. store_bench, dd and curl tell the time of their work themselves; gzip and
 zstd do not, so theirs is the time of the process less that of one that only prints its version. Cold reads drop the file
-from the page cache first; writes end with fsync on both sides. HDFS runs on this machine (tools/hdfs.py) and
+from the page cache first; writes end with fsync on both sides. The checksum of the block stream is measured on one file, read
+with it and without: two files of one disk differ by more than a checksum costs. HDFS runs on this machine (tools/hdfs.py) and
 shares its cores with both clients; without Java its rows carry the reason and no numbers.
+
+STARLING_BENCH_STORE=checksum,hdfs runs these parts alone, of: local, checksum, decode, hdfs.
 """
 import json
 import os
@@ -70,49 +73,53 @@ def speed(work, size, ours, rival, theirs, bar):
     return run_bench.row(work, "MB/s", size / ours / 1e6, rival, size / theirs / 1e6, bar=bar)
 
 
+def cold(path, timed, command):
+    drop_from_cache(path)
+    return timed(command)
+
+
+def fresh(path, timed, command):
+    # Deleting the old file is nobody's work, and its blocks must not wait for write-back.
+    if os.path.exists(path):
+        os.remove(path)
+    os.sync()
+    return timed(command)
+
+
 def local_rows(bench, folder, size, rounds):
-    ours, theirs, blocks = (os.path.join(folder, name) for name in ("ours", "theirs", "blocks"))
-    count = size // MIB
-
-    def fresh(path, timed, command):
-        # Deleting the old file is nobody's work, and its blocks must not wait for write-back.
-        if os.path.exists(path):
-            os.remove(path)
-        os.sync()
-        return timed(command)
-
-    def write_ours():
-        return fresh(ours, bench_seconds, [bench, "write", ours, str(size)])
-
-    def write_dd():
-        return fresh(theirs, dd_seconds, ["dd", "if=/dev/zero", f"of={theirs}", "bs=1M", f"count={count}", "conv=fsync"])
-
-    def write_blocks():
-        return fresh(blocks, bench_seconds, [bench, "write", blocks, str(size), "--blocks"])
-
-    def cold(path, timed, command):
-        drop_from_cache(path)
-        return timed(command)
-
+    ours, theirs = (os.path.join(folder, name) for name in ("ours", "theirs"))
+    write_dd = ["dd", "if=/dev/zero", f"of={theirs}", "bs=1M", f"count={size // MIB}", "conv=fsync"]
     read_ours = [bench, "read", ours]
-    read_blocks = [bench, "read", blocks, "--blocks"]
     read_dd = ["dd", f"if={theirs}", "of=/dev/null", "bs=1M"]
-    w_ours, w_dd, w_blocks = medians(rounds, write_ours, write_dd, write_blocks)
-    contestants = [(ours, bench_seconds, read_ours), (theirs, dd_seconds, read_dd), (blocks, bench_seconds, read_blocks)]
-    c_ours, c_dd, c_blocks = medians(rounds, *[lambda c=c: cold(*c) for c in contestants])
-    a_ours, a_blocks = medians(rounds, lambda: cold(ours, bench_seconds, [*read_ours, "--ahead"]),
-                               lambda: cold(blocks, bench_seconds, [*read_blocks, "--ahead"]))
-    h_ours, h_dd, h_blocks = medians(rounds, *[lambda c=c: c[1](c[2]) for c in contestants])
-    for path in (ours, theirs, blocks):
+    w_ours, w_dd = medians(rounds, lambda: fresh(ours, bench_seconds, [bench, "write", ours, str(size)]),
+                           lambda: fresh(theirs, dd_seconds, write_dd))
+    c_ours, c_dd = medians(rounds, lambda: cold(ours, bench_seconds, read_ours), lambda: cold(theirs, dd_seconds, read_dd))
+    h_ours, h_dd = medians(rounds, lambda: bench_seconds(read_ours), lambda: dd_seconds(read_dd))
+    for path in (ours, theirs):
         os.remove(path)
     return [
         speed("local write, fsync", size, w_ours, "dd conv=fsync", w_dd, 0.9),
         speed("local read, cold", size, c_ours, "dd", c_dd, 0.9),
         speed("local read, cached", size, h_ours, "dd", h_dd, None),
-        speed("block stream write, fsync", size, w_blocks, "the same without blocks", w_ours, 0.9),
-        speed("block stream read, cold", size, c_blocks, "the same without blocks", c_ours, 0.9),
-        speed("block stream read, cold, read-ahead", size, a_blocks, "the same without blocks", a_ours, 0.9),
-        speed("block stream read, cached", size, h_blocks, "the same without blocks", h_ours, None),
+    ]
+
+
+def checksum_rows(bench, folder, size, rounds):
+    plain, blocks = (os.path.join(folder, name) for name in ("plain", "blocks"))
+    w_plain, w_blocks = medians(rounds, lambda: fresh(plain, bench_seconds, [bench, "write", plain, str(size)]),
+                                lambda: fresh(blocks, bench_seconds, [bench, "write", blocks, str(size), "--blocks"]))
+    os.remove(plain)
+    read = [bench, "read", blocks]
+    works = [read, [*read, "--blocks"], [*read, "--ahead"], [*read, "--ahead", "--blocks"]]
+    c_plain, c_blocks, a_plain, a_blocks = medians(rounds, *[lambda w=w: cold(blocks, bench_seconds, w) for w in works])
+    h_plain, h_blocks = medians(rounds, *[lambda w=w: bench_seconds(w) for w in works[:2]])
+    os.remove(blocks)
+    rival = "the same without checksum"
+    return [
+        speed("block stream write, fsync", size, w_blocks, rival, w_plain, 0.9),
+        speed("block stream read, cold", size, c_blocks, rival, c_plain, 0.9),
+        speed("block stream read, cold, read-ahead", size, a_blocks, rival, a_plain, 0.9),
+        speed("block stream read, cached", size, h_blocks, rival, h_plain, None),
     ]
 
 
@@ -209,7 +216,13 @@ def run(build_dir, quick):
     size = (128 if quick else 1024) * MIB
     rounds = 3 if quick else 5
     # A virtual disk answers five times as fast in one second as in the next: its rows need more rounds.
-    local_rounds = 3 if quick else 9
+    local_rounds = 3 if quick else 7
+    parts = {
+        "local": lambda folder: local_rows(bench, folder, size, local_rounds),
+        "checksum": lambda folder: checksum_rows(bench, folder, size, local_rounds),
+        "decode": lambda folder: decode_rows(bench, folder, min(size, 256 * MIB), rounds),
+        "hdfs": lambda folder: hdfs_rows(bench, folder, size, rounds),
+    }
+    chosen = os.environ.get("STARLING_BENCH_STORE", ",".join(parts)).split(",")
     with tempfile.TemporaryDirectory(prefix="starling-bench-") as folder:
-        return [*local_rows(bench, folder, size, local_rounds), *decode_rows(bench, folder, min(size, 256 * MIB), rounds),
-                *hdfs_rows(bench, folder, size, rounds)]
+        return [row for name in chosen for row in parts[name](folder)]
