@@ -1,5 +1,6 @@
 #include "data/criteo.h"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstring>
@@ -237,7 +238,11 @@ LineParser::Outcome CriteoParser::parse_line(std::string_view line, SampleBuilde
       return Outcome::kBad;
     }
   }
-  if (column != kColumns) {
+  if (column == kColumns - 1 && base().options.labels_optional) {
+    // Lines to predict come without the label's column.
+    std::move_backward(values.begin(), values.end() - 1, values.end());
+    values[0] = {};
+  } else if (column != kColumns) {
     builder.fail("", fmt::format("has {} columns, not 40", column));
     return Outcome::kBad;
   }

@@ -92,6 +92,19 @@ TEST(CriteoTest, FieldsMayBeChosenAndReordered) {
   EXPECT_EQ(parsed.block.dense(0)[0], 7.0f);
 }
 
+TEST(CriteoTest, LinesToPredictMayLackTheLabel) {
+  const auto format = Format::make({.name = "criteo", .labels_optional = true}, {}).value();
+  const std::string line = line_of("1", {"7"}, {"a"});
+  const Parsed parsed = parse_all(*format, line + line.substr(2) + line_of("", {"7"}, {"a"}));
+  ASSERT_EQ(parsed.block.samples(), 3u);
+  for (uint32_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(parsed.block.labels(i)[0], i == 0 ? 1.0f : 0.0f);
+    EXPECT_EQ(parsed.block.dense(i)[0], parsed.block.dense(0)[0]);
+    EXPECT_EQ(keys_of(parsed.block, i, 0), keys_of(parsed.block, 0, 0));
+  }
+  EXPECT_EQ(parse_all(*criteo(), line.substr(2)).result.counts.bad, 1u);
+}
+
 TEST(CriteoTest, AnUnknownColumnIsNamed) {
   const auto format = Format::make({.name = "criteo"}, {{.name = "C27"}});
   EXPECT_THAT(std::string(message_of(format.status())), testing::HasSubstr("C27"));
