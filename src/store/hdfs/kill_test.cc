@@ -45,6 +45,37 @@ class HdfsKillTest : public HdfsTest {
     return status;
   }
 
+  // A file as another tool leaves it: its data node died during the upload, under the final name.
+  void leave_under_construction(const std::string& path) {
+    const pid_t child = ::fork();
+    if (child == 0) {
+      const std::string locate =
+          cluster_->request("PUT", path, "op=CREATE&noredirect=true&overwrite=true");
+      const size_t begin = locate.find("http", 4);
+      const std::string location = locate.substr(begin, locate.find('"', begin) - begin);
+      HttpPool pool({});
+      HttpUpload upload(pool, location, clock_);
+      if (!upload.start(seconds(300)) ||
+          !upload.send(bytes_of(random_bytes(1 << 20, 1)), seconds(300)))
+        ::_exit(1);
+      while (true) ::pause();
+    }
+    EXPECT_TRUE(eventually([&] { return *fs_->exists(url(path)); }));
+    cluster_->control("kill-datanode", 0);
+    cluster_->control("kill-datanode", 1);
+    ::kill(child, SIGKILL);
+    ::waitpid(child, nullptr, 0);
+    cluster_->control("start-datanode", 0);
+    cluster_->control("start-datanode", 1);
+  }
+
+  // One that soon gives up what will not get better.
+  std::unique_ptr<FileSystem> impatient() {
+    HdfsOptions options = cluster_->options();
+    options.retry_for = seconds(2);
+    return cluster_->connect(options);
+  }
+
   static constexpr std::string_view kNames = "\"names\":[";
 };
 
@@ -129,37 +160,25 @@ TEST_F(HdfsKillTest, WithTwoReplicasOneDeathCostsAtMostTheUploadUnderWay) {
 }
 
 TEST_F(HdfsKillTest, AFileLeftUnderConstructionIsNotReadAsEmpty) {
-  // As another tool leaves it: its data node died during the upload, under the final name.
-  const pid_t child = ::fork();
-  if (child == 0) {
-    const std::string locate =
-        cluster_->request("PUT", "/kill/open", "op=CREATE&noredirect=true&overwrite=true");
-    const size_t begin = locate.find("http", 4);
-    std::string location = locate.substr(begin, locate.find('"', begin) - begin);
-    HttpPool pool({});
-    HttpUpload upload(pool, location, clock_);
-    if (!upload.start(seconds(300)) ||
-        !upload.send(bytes_of(random_bytes(1 << 20, 1)), seconds(300)))
-      ::_exit(1);
-    while (true) ::pause();
-  }
-  EXPECT_TRUE(eventually([&] { return *fs_->exists(url("/kill/open")); }));
-  cluster_->control("kill-datanode", 0);
-  cluster_->control("kill-datanode", 1);
-  ::kill(child, SIGKILL);
-  ::waitpid(child, nullptr, 0);
-  cluster_->control("start-datanode", 0);
-  cluster_->control("start-datanode", 1);
+  leave_under_construction("/kill/open");
   const auto info = fs_->stat(url("/kill/open"));
   ASSERT_OK(info);
   EXPECT_EQ(info->bytes, 0u);
-  HdfsOptions options = cluster_->options();
-  options.retry_for = seconds(2);
-  const auto fs = cluster_->connect(options);
-  EXPECT_FALSE(read_file(*fs, url("/kill/open")).ok());
+  EXPECT_FALSE(read_file(*impatient(), url("/kill/open")).ok());
   // It does not stand in the way of a new file.
   EXPECT_OK(write_whole(*fs_, url("/kill/open"), "new"));
   EXPECT_EQ(contents(*fs_, url("/kill/open")), "new");
+}
+
+TEST_F(HdfsKillTest, ARenamedFileUnderConstructionIsStillNotReadAsEmpty) {
+  ASSERT_OK(write_whole(*fs_, url("/kill/renamed"), "old"));
+  leave_under_construction("/kill/torn");
+  // HDFS moves it like any other, so a rename alone proves nothing about the bytes.
+  EXPECT_OK(fs_->rename(url("/kill/torn"), url("/kill/renamed")));
+  EXPECT_CODE(fs_->stat(url("/kill/torn")), kNotFound);
+  EXPECT_FALSE(read_file(*impatient(), url("/kill/renamed")).ok());
+  EXPECT_OK(write_whole(*fs_, url("/kill/renamed"), "new"));
+  EXPECT_EQ(contents(*fs_, url("/kill/renamed")), "new");
 }
 
 TEST_F(HdfsKillTest, ANameNodeThatIsDownIsUnavailableAndComesBackWithItsData) {
