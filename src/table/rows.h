@@ -87,12 +87,6 @@ class RowSlabs {
   std::byte* at(RowNumber row) const {
     return chunks_data_[row >> shift_] + (row & mask_) * stride_;
   }
-  // Whether the number may be passed to at().
-  bool holds(RowNumber row) const { return row < end_; }
-  // Whether the row is live and the key's.
-  bool is_row_of(RowNumber row, Key key) const {
-    return holds(row) && key_of(at(row)) == key && stamp_of(at(row)) != 0;
-  }
   // One past the highest number in use.
   RowNumber end() const { return end_; }
   size_t free_rows() const { return free_rows_; }
