@@ -58,26 +58,21 @@ set(STARLING_PRECOMPILED_std
   <set> <span> <string> <string_view> <thread> <unordered_map> <utility> <vector> <absl/status/statusor.h> <fmt/format.h>)
 set(STARLING_PRECOMPILED_messages
   <starling/v1/hub.pb.h> <starling/v1/peer.pb.h> <starling/v1/ps.pb.h> <starling/v1/scheduler.pb.h>)
+set(STARLING_PRECOMPILED_torch <torch/types.h>)
 set(STARLING_PRECOMPILED_tests <gmock/gmock.h> <gtest/gtest.h>)
 
-# Sets `out` to whether `target` links `library`, itself or through others.
-function(starling_links target library out)
+# Sets `out` to whether what is compiled with the `property` (LINK_LIBRARIES, of a user INTERFACE_LINK_LIBRARIES) of
+# `target` sees `library`.
+function(starling_sees target property library out)
   set(${out} FALSE PARENT_SCOPE)
   if(NOT TARGET ${target})
     return()
   endif()
-  set(names)
-  foreach(property LINK_LIBRARIES INTERFACE_LINK_LIBRARIES)
-    get_target_property(found ${target} ${property})
-    if(found)
-      list(APPEND names ${found})
-    endif()
-  endforeach()
-  list(REMOVE_DUPLICATES names)
+  get_target_property(names ${target} ${property})
   foreach(name ${names})
     set(reached FALSE)
     if(NOT name STREQUAL library AND name MATCHES "^(starling|cluster|sim)_")
-      starling_links(${name} ${library} reached)
+      starling_sees(${name} INTERFACE_LINK_LIBRARIES ${library} reached)
     endif()
     if(reached OR name STREQUAL library)
       set(${out} TRUE PARENT_SCOPE)
@@ -90,12 +85,17 @@ endfunction()
 function(starling_precompile target)
   set(sets std)
   set(libraries absl::statusor fmt::fmt)
-  starling_links(${target} starling_proto has_messages)
+  starling_sees(${target} LINK_LIBRARIES starling_proto has_messages)
   if(has_messages)
     list(APPEND sets messages)
     list(APPEND libraries starling_proto)
   endif()
-  starling_links(${target} GTest::gtest has_tests)
+  starling_sees(${target} LINK_LIBRARIES starling_torch has_torch)
+  if(has_torch)
+    list(APPEND sets torch)
+    list(APPEND libraries starling_torch)
+  endif()
+  starling_sees(${target} LINK_LIBRARIES GTest::gtest has_tests)
   if(has_tests)
     list(APPEND sets tests)
     list(APPEND libraries GTest::gtest GTest::gmock)
@@ -118,11 +118,12 @@ endfunction()
 
 # Adds the room in the current folder.
 #
-# SOURCES: its .cc files. DEPS: the rooms (starling_x) and libraries it uses. TESTS: x_test.cc files, linked to one
-# program <name>_test. BENCHES: x_bench.cc files, one program <name>_bench. FUZZERS: x_fuzz.cc files, one program each.
-# LABELS: of the test program; `threads` makes the thread-sanitizer run include it.
+# SOURCES: its .cc files. DEPS: the rooms (starling_x) and libraries it uses, INSIDE: those that its headers do not show.
+# TESTS: x_test.cc files, linked to one program <name>_test. BENCHES: x_bench.cc files, one program <name>_bench.
+# FUZZERS: x_fuzz.cc files, one program each. LABELS: of the test program; `threads` makes the thread-sanitizer run
+# include it.
 function(starling_module name)
-  cmake_parse_arguments(ROOM "" "" "SOURCES;DEPS;TESTS;TEST_DEPS;BENCHES;BENCH_DEPS;FUZZERS;LABELS" ${ARGN})
+  cmake_parse_arguments(ROOM "" "" "SOURCES;DEPS;INSIDE;TESTS;TEST_DEPS;BENCHES;BENCH_DEPS;FUZZERS;LABELS" ${ARGN})
   set(library starling_${name})
   if(ROOM_SOURCES)
     add_library(${library} STATIC ${ROOM_SOURCES})
@@ -134,6 +135,7 @@ function(starling_module name)
   target_include_directories(${library} ${scope} ${CMAKE_SOURCE_DIR}/src)
   target_link_libraries(${library} ${scope} ${ROOM_DEPS})
   if(ROOM_SOURCES)
+    target_link_libraries(${library} PRIVATE ${ROOM_INSIDE})
     starling_precompile(${library})
   endif()
   # The thread sanitizer has nothing to say about tests without threads.
