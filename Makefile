@@ -5,7 +5,7 @@ JOBS ?= $(shell nproc)
 BUILD := build/$(PRESET)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build test tidy bench fuzz lint format clean
+.PHONY: help setup build train test tidy bench fuzz lint format clean
 
 help:  ## print this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -19,6 +19,10 @@ build: setup  ## build everything into build/release
 	@mkdir -p build
 	@cmake --preset $(PRESET) -Wno-dev >$(BUILD).configure.log 2>&1 || { cat $(BUILD).configure.log; exit 1; }
 	@cmake --build $(BUILD) -j $(JOBS)
+
+train: build  ## make click logs with a known truth in build/ctr and train examples/ctr on them
+	@test -e build/ctr/best_auc || $(BUILD)/src/bin/starling generate ctr --out build/ctr --samples 1000000 --keys 200000
+	@$(BUILD)/src/bin/starling train examples/ctr/job.yaml
 
 test: build  ## build, run every test and tidy; ends with one line of counts
 	@python3 tools/test.py $(BUILD)

@@ -25,10 +25,13 @@ std::span<const Command> commands();
 StatusOr<int> run_checkpoint(std::vector<std::string> arguments);
 StatusOr<int> run_config(std::vector<std::string> arguments);
 StatusOr<int> run_data(std::vector<std::string> arguments);
+StatusOr<int> run_generate(std::vector<std::string> arguments);
 StatusOr<int> run_hub(std::vector<std::string> arguments);
 StatusOr<int> run_init(std::vector<std::string> arguments);
 StatusOr<int> run_ps(std::vector<std::string> arguments);
 StatusOr<int> run_scheduler(std::vector<std::string> arguments);
 StatusOr<int> run_status(std::vector<std::string> arguments);
+// Starts the program beside this one that has libtorch: no other command pays for loading it.
+StatusOr<int> run_train(std::vector<std::string> arguments);
 
 }  // namespace starling

@@ -98,7 +98,18 @@ class Worker::Core : public std::enable_shared_from_this<Core> {
   }
   v1::DatasetCounts dataset_counts() {
     const MutexLock lock(mutex_);
-    return dataset_counts_;
+    v1::DatasetCounts sum;
+    for (const auto& [hub, counts] : dataset_counts_) {
+      sum.set_samples_read(sum.samples_read() + counts.samples_read());
+      sum.set_samples_done(sum.samples_done() + counts.samples_done());
+      sum.set_samples_skipped(sum.samples_skipped() + counts.samples_skipped());
+      sum.set_batches_dealt(sum.batches_dealt() + counts.batches_dealt());
+      sum.set_batches_done(sum.batches_done() + counts.batches_done());
+      sum.set_batches_again(sum.batches_again() + counts.batches_again());
+      sum.set_bytes_read(sum.bytes_read() + counts.bytes_read());
+      sum.set_bytes_total(std::max(sum.bytes_total(), counts.bytes_total()));
+    }
+    return sum;
   }
   WorkerCounts counts() {
     const MutexLock lock(mutex_);
@@ -185,7 +196,7 @@ class Worker::Core : public std::enable_shared_from_this<Core> {
   bool is_tick_due_ ABSL_GUARDED_BY(mutex_) = false;       // synchronous: the next step is empty
   Status failure_ ABSL_GUARDED_BY(mutex_);
   WorkerCounts counts_ ABSL_GUARDED_BY(mutex_);
-  v1::DatasetCounts dataset_counts_ ABSL_GUARDED_BY(mutex_);
+  std::map<uint32_t, v1::DatasetCounts> dataset_counts_ ABSL_GUARDED_BY(mutex_);  // by hub
 };
 
 Worker::Core::SlotPtr Worker::Core::slot_of(const v1::BatchId& id) {
@@ -394,7 +405,7 @@ void Worker::Core::on_read(uint32_t id, const v1::ReadSampleOption& told,
   }
   const v1::ReadSampleReply& read = reply->meta.read_sample_reply();
   hub.state = read.state();
-  dataset_counts_ = read.counts();
+  dataset_counts_[id] = read.counts();
   for (const v1::BatchId& lost : read.lost()) {
     const auto found = std::find_if(slots_.begin(), slots_.end(), [&](const SlotPtr& slot) {
       return is_same(slot->id, lost) && slot->state < State::kOut;

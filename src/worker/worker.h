@@ -91,7 +91,7 @@ class Worker {
   Status tick_until(uint64_t clock, Deadline deadline);
 
   uint64_t clock() const;                    // of the next step
-  v1::DatasetCounts dataset_counts() const;  // of the hub that answered last
+  v1::DatasetCounts dataset_counts() const;  // of all hubs, as each told last
   WorkerCounts counts() const;
 
  private:

@@ -1,0 +1,102 @@
+#include "trainer/schema.h"
+
+#include <algorithm>
+
+#include "conf/units.h"
+
+namespace starling {
+namespace {
+
+StatusOr<v1::Rule> rule_of(const std::string& path, const Choice& choice) {
+  v1::Rule rule;
+  rule.set_name(choice.name);
+  for (const ConfMember& member : choice.params.members) {
+    const std::optional<double> number = parse_real(member.value.text);
+    if (member.value.kind != ConfValue::Kind::kScalar || !number.has_value()) {
+      return invalid_argument("{}: {}.{}.{} is {}, a number is needed", member.value.origin.text,
+                              path, choice.name, member.key, member.value.named());
+    }
+    v1::NamedValue* value = rule.add_values();
+    value->set_name(member.key);
+    value->set_value(*number);
+  }
+  return rule;
+}
+
+Status set_table(const TableSection& section, v1::TableOptions* out) {
+  const std::string path = "tables." + section.name;
+  out->set_name(section.name);
+  out->set_dim(static_cast<uint32_t>(section.dim));
+  if (section.storage == "bfloat16") out->set_storage(v1::DTYPE_BFLOAT16);
+  if (section.storage == "float16") out->set_storage(v1::DTYPE_FLOAT16);
+  if (!section.optimizer.empty()) {
+    STARLING_ASSIGN_OR_RETURN(*out->mutable_optimizer(),
+                              rule_of(path + ".optimizer", section.optimizer));
+  }
+  if (!section.initializer.empty()) {
+    STARLING_ASSIGN_OR_RETURN(*out->mutable_initializer(),
+                              rule_of(path + ".initializer", section.initializer));
+  }
+  if (section.admission.size() > 1) {
+    return invalid_argument("{}: {}.admission: one rule is allowed",
+                            section.admission[1].origin.text, path);
+  }
+  for (const Choice& choice : section.admission) {
+    STARLING_ASSIGN_OR_RETURN(*out->mutable_admission(), rule_of(path + ".admission", choice));
+  }
+  for (const Choice& choice : section.eviction) {
+    STARLING_ASSIGN_OR_RETURN(*out->add_eviction(), rule_of(path + ".eviction", choice));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+StatusOr<ModelShape> model_shape(const JobOptions& job, const v1::StartSampleReply& dataset) {
+  ModelShape shape;
+  shape.dense = static_cast<uint32_t>(dataset.dense_fields_size());
+  shape.labels = static_cast<uint32_t>(std::max(1, dataset.label_fields_size()));
+  for (const std::string& name : dataset.key_fields()) {
+    const auto field = std::find_if(job.fields.begin(), job.fields.end(),
+                                    [&](const FieldSection& one) { return one.name == name; });
+    const std::string table =
+        field == job.fields.end() || field->table.empty() ? name : field->table;
+    const auto section = std::find_if(job.tables.begin(), job.tables.end(),
+                                      [&](const TableSection& one) { return one.name == table; });
+    if (section == job.tables.end()) {
+      return invalid_argument("field '{}' needs table '{}', which the job does not have", name,
+                              table);
+    }
+    shape.fields.push_back({.name = name, .dim = static_cast<uint32_t>(section->dim)});
+  }
+  return shape;
+}
+
+StatusOr<v1::CreateOption> create_option(const JobOptions& job,
+                                         const std::vector<ModelVariable>& variables) {
+  v1::CreateOption out;
+  out.set_seed(job.seed);
+  for (const TableSection& table : job.tables) {
+    STARLING_RETURN_IF_ERROR(set_table(table, out.add_tables()));
+  }
+  for (const ModelVariable& variable : variables) {
+    v1::DenseOptions* dense = out.add_variables();
+    dense->set_name(variable.name);
+    for (const int64_t extent : variable.shape) dense->add_shape(extent);
+    if (!job.dense.optimizer.empty()) {
+      STARLING_ASSIGN_OR_RETURN(*dense->mutable_optimizer(),
+                                rule_of("dense.optimizer", job.dense.optimizer));
+    }
+    if (variable.bound == 0) continue;
+    dense->mutable_initializer()->set_name("uniform");
+    for (const auto& [name, value] :
+         {std::pair("low", -variable.bound), {"high", variable.bound}}) {
+      v1::NamedValue* out_value = dense->mutable_initializer()->add_values();
+      out_value->set_name(name);
+      out_value->set_value(value);
+    }
+  }
+  return out;
+}
+
+}  // namespace starling
