@@ -3,10 +3,10 @@
 
 #include <array>
 #include <cerrno>
-#include <cstdlib>
 #include <cstring>
 
 #include "bin/command.h"
+#include "conf/environment.h"
 
 namespace starling {
 namespace {
@@ -15,12 +15,12 @@ namespace {
 // back to code that is five times slower; and each worker is a thread of its own already. What the
 // user has set stays.
 void tune_blas() {
-  ::setenv("OPENBLAS_NUM_THREADS", "1", 0);
-  ::setenv("OMP_NUM_THREADS", "1", 0);
+  set_environment_default("OPENBLAS_NUM_THREADS", "1");
+  set_environment_default("OMP_NUM_THREADS", "1");
   if (__builtin_cpu_supports("avx512f") != 0) {
-    ::setenv("OPENBLAS_CORETYPE", "SkylakeX", 0);
+    set_environment_default("OPENBLAS_CORETYPE", "SkylakeX");
   } else if (__builtin_cpu_supports("avx2") != 0) {
-    ::setenv("OPENBLAS_CORETYPE", "Haswell", 0);
+    set_environment_default("OPENBLAS_CORETYPE", "Haswell");
   }
 }
 
