@@ -105,7 +105,7 @@ Status ItemSource::fill() {
   const std::string_view rest = pending();
   const size_t bytes = rest.size() + options_.chunk_bytes;
   Buffer next = options_.pool != nullptr ? options_.pool->allocate(bytes) : Buffer::allocate(bytes);
-  std::memcpy(next.mutable_data(), rest.data(), rest.size());
+  if (!rest.empty()) std::memcpy(next.mutable_data(), rest.data(), rest.size());
   const StatusOr<size_t> got = read_full(*reader_, next.mutable_bytes().subspan(rest.size()));
   if (!got.ok()) return got.status();
   begin_ = 0;
