@@ -77,14 +77,28 @@ uint64_t make_incarnation() {
   return std::max<uint64_t>(number, 1);
 }
 
+namespace {
+
+// The first line without the blanks that editors and other systems leave behind it. A file that is
+// there and empty is a mistake: taken as "no token" it would open the cluster to everybody.
+StatusOr<std::string> read_token(const std::string& path) {
+  std::ifstream in(path);
+  std::string token;
+  if (!std::getline(in, token)) return not_found("cluster.token_file: cannot read {}", path);
+  token.erase(token.find_last_not_of(" \t\r") + 1);
+  if (token.empty()) {
+    return invalid_argument("cluster.token_file: the first line of {} is empty", path);
+  }
+  return token;
+}
+
+}  // namespace
+
 StatusOr<NetOptions> net_options(const NetSection& section, const ClusterSection& cluster) {
   NetOptions options;
   options.token = cluster.token;
   if (!cluster.token_file.empty() && options.token.empty()) {
-    std::ifstream in(cluster.token_file);
-    if (!std::getline(in, options.token)) {
-      return not_found("cluster.token_file: cannot read {}", cluster.token_file);
-    }
+    STARLING_ASSIGN_OR_RETURN(options.token, read_token(cluster.token_file));
   }
   options.tls = {.ca_file = section.tls.ca_file,
                  .cert_file = section.tls.cert_file,

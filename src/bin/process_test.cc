@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <fstream>
 #include <map>
 #include <set>
 
@@ -115,6 +116,21 @@ TEST(NetOptionsOfAJob, TheDefaultsAreTheSame) {
   EXPECT_EQ(made->unix_sockets, own.unix_sockets);
   EXPECT_EQ(made->pull, own.pull);
   EXPECT_EQ(made->lend_bytes_min, own.lend_bytes_min);
+}
+
+TEST(Token, IsTheFirstLineWithoutBlanksBehindIt) {
+  const std::string path = testing::TempDir() + "/token";
+  const auto token_of = [&](const std::string& text) {
+    std::ofstream(path, std::ios::trunc) << text;
+    ClusterSection cluster;
+    cluster.token_file = path;
+    const StatusOr<NetOptions> options = net_options({}, cluster);
+    return options.ok() ? options->token : std::string(message_of(options.status()));
+  };
+  EXPECT_EQ(token_of("s3cret\r\nmore\n"), "s3cret");
+  EXPECT_EQ(token_of("s3 cret \t"), "s3 cret");
+  EXPECT_NE(token_of("\ns3cret\n").find("is empty"), std::string::npos);
+  EXPECT_NE(token_of("").find("cannot read"), std::string::npos);
 }
 
 }  // namespace

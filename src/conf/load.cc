@@ -182,6 +182,10 @@ StatusOr<Job> load_text(const std::string& yaml, const Sources& sources) {
   STARLING_RETURN_IF_ERROR(check_references(job));
   if (const auto token = sources.environment.find("STARLING_TOKEN");
       token != sources.environment.end()) {
+    if (token->second.empty()) {
+      return invalid_argument(
+          "environment STARLING_TOKEN: it is set and empty; unset it or name a token");
+    }
     job.options.cluster.token = token->second;
     job.settings.push_back({"cluster.token", "(not shown)", Origin{"environment STARLING_TOKEN"}});
   }

@@ -194,6 +194,7 @@ TEST(Load, AFieldNeedsATableThatIsThere) {
 }
 
 TEST(Load, TheTokenComesFromTheEnvironmentAlone) {
+  EXPECT_FALSE(job_of("", {{"STARLING_TOKEN", ""}}).ok()) << "an empty token would be none";
   const StatusOr<Job> job = job_of("", {{"STARLING_TOKEN", "s3cret"}});
   ASSERT_TRUE(job.ok());
   EXPECT_EQ(job->options.cluster.token, "s3cret");
