@@ -13,7 +13,9 @@
 namespace starling::cluster {
 namespace {
 
+using testing::AnyOf;
 using testing::HasSubstr;
+using testing::Not;
 
 constexpr uint32_t kFiles = 6;
 constexpr uint32_t kLines = 800;  // of a file
@@ -128,7 +130,9 @@ TEST_F(HubProcessTest, EverySampleIsTrainedOncePerEpochThoughHubsAndTrainersAreK
   for (const std::string& lines : lines_) expect_trained(*node_, lines, kEpochs);
   for (const auto& hub : hubs) {
     EXPECT_EQ(hub->end(SIGTERM), 0) << hub->errors();
-    EXPECT_THAT(hub->errors(), HasSubstr("dataset train: DATASET_STATE_END"));
+    // One that came back when all was trained was never told of the dataset.
+    EXPECT_THAT(hub->errors(), AnyOf(Not(HasSubstr("dataset train")),
+                                     HasSubstr("dataset train: DATASET_STATE_END")));
   }
 }
 
