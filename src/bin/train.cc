@@ -3,7 +3,8 @@
 #include <google/protobuf/stubs/logging.h>
 #include <unistd.h>
 
-#include <cmath>
+#include <algorithm>
+#include <atomic>
 
 #include "base/mutex.h"
 #include "base/thread.h"
@@ -57,7 +58,8 @@ std::string progress_text(const TrainProgress& now, double seconds) {
   if (now.hub.bytes_total() > 0) {
     const double part =
         static_cast<double>(now.hub.bytes_read()) / static_cast<double>(now.hub.bytes_total());
-    text += fmt::format("  read {:.0f} %", 100 * part);
+    // Bytes are those of whole chunks, which may reach behind the end of a range.
+    text += fmt::format("  read {:.0f} %", std::min(100.0, 100 * part));
   }
   return text;
 }
