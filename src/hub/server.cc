@@ -10,6 +10,7 @@
 #include "hub/dataset.h"
 #include "ps/client.h"
 #include "scheduler/client.h"
+#include "wire/rows.h"
 
 namespace starling {
 namespace {
@@ -55,25 +56,6 @@ Message refusal(const Status& status, v1::Reason reason = v1::REASON_NONE) {
   Message message = status_reply(status);
   message.meta.mutable_status()->set_reason(reason);
   return message;
-}
-
-// The rows [begin, begin + rows_max) of all tensors, counted through. False: a tensor has no rows.
-void take_rows(const v1::RowRange& range, Message& reply) {
-  uint64_t at = 0;
-  const uint64_t end = range.rows_max() == 0 ? UINT64_MAX : range.begin() + range.rows_max();
-  for (Tensor& tensor : reply.tensors) {
-    const auto rows = static_cast<uint64_t>(tensor.shape().empty() ? 1 : tensor.shape().front());
-    const uint64_t from = std::clamp(range.begin(), at, at + rows) - at;
-    const uint64_t to = std::clamp(end, at, at + rows) - at;
-    at += rows;
-    if (tensor.shape().empty() || rows == 0 || (from == 0 && to == rows)) continue;
-    const size_t row_bytes = tensor.bytes() / rows;
-    std::vector<int64_t> shape = tensor.shape();
-    shape.front() = static_cast<int64_t>(to - from);
-    tensor = *Tensor::make(tensor.dtype(), std::move(shape),
-                           tensor.buffer().slice(from * row_bytes, (to - from) * row_bytes));
-  }
-  reply.meta.mutable_read_sample_reply()->set_rows_total(at);
 }
 
 }  // namespace
@@ -127,10 +109,10 @@ class HubServer::Control final : public SchedulerEvents,
 
   void on_heartbeat(v1::SchedulerHeartbeatOption* option) override {
     const TimePoint now = lane_->clock().now();
-    uint64_t read = 0, done = 0, bytes = 0, clock = 0, open = 0;
+    const uint64_t read = network_.metrics().counter("hub.samples_fed").value();
+    uint64_t done = 0, bytes = 0, clock = 0, open = 0;
     for (const auto& dataset : datasets()) {
       const v1::DatasetCounts counts = dataset->counts();
-      read += network_.metrics().counter("hub.samples_fed").value();
       done += counts.samples_done();
       bytes += counts.bytes_read();
       open += dataset->open_batches();
@@ -216,7 +198,10 @@ class HubServer::Control final : public SchedulerEvents,
                                       option.batches_max()));
     }
     Message reply = dataset->read(request);
-    if (option.has_range()) take_rows(option.range(), reply);
+    if (!option.has_range()) return reply;
+    const StatusOr<uint64_t> rows = cut_rows(option.range(), reply);
+    if (!rows.ok()) return refusal(rows.status());
+    reply.meta.mutable_read_sample_reply()->set_rows_total(*rows);
     return reply;
   }
 

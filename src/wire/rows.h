@@ -1,0 +1,17 @@
+// A part of a large reply: RowRange counts the rows of all its tensors through.
+//
+// Uses: base, the generated messages. Threads: free functions over values.
+#pragma once
+
+#include <cstdint>
+
+#include "base/status.h"
+#include "wire/message.h"
+
+namespace starling {
+
+// Cuts the tensors of `reply` down to the rows of `range`, sharing their memory; a range that asks
+// for nothing leaves all. Answers how many rows the whole reply has.
+StatusOr<uint64_t> cut_rows(const v1::RowRange& range, Message& reply);
+
+}  // namespace starling
