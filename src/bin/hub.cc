@@ -1,8 +1,6 @@
 // `starling hub`: one hub of a job.
 #include <fmt/format.h>
-#include <unistd.h>
 
-#include <array>
 #include <charconv>
 
 #include "bin/command.h"
@@ -41,25 +39,13 @@ struct HubFlags {
   std::vector<std::string> listen;
 };
 
-std::string default_name() {
-  std::array<char, 256> host{};
-  if (::gethostname(host.data(), host.size() - 1) != 0) return fmt::format("hub-{}", ::getpid());
-  return fmt::format("hub-{}-{}", host.data(), ::getpid());
-}
-
 StatusOr<HubServerOptions> server_options(const HubFlags& flags, const JobOptions& job) {
   HubServerOptions options;
-  options.name = flags.name.empty() ? default_name() : flags.name;
+  options.name = flags.name.empty() ? default_node_name("hub") : flags.name;
   if (flags.scheduler.empty()) return invalid_argument("--scheduler ADDRESS is needed");
   STARLING_ASSIGN_OR_RETURN(options.scheduler, parse_address(flags.scheduler, job.cluster));
-  std::vector<std::string> listen = flags.listen;
-  if (listen.empty()) {
-    listen.push_back(job.hub.net.listen.empty() ? "127.0.0.1:0" : job.hub.net.listen);
-  }
-  for (const std::string& text : listen) {
-    STARLING_ASSIGN_OR_RETURN(const Address address, parse_address(text, job.cluster));
-    options.listen.push_back(address);
-  }
+  STARLING_ASSIGN_OR_RETURN(options.listen,
+                            listen_addresses(flags.listen, job.hub.net, job.cluster));
   options.advertise = flags.advertise;
   options.incarnation = make_incarnation();
   options.tables = batch_tables(job);

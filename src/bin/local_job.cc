@@ -3,7 +3,6 @@
 #include "bin/process.h"
 #include "hub/options.h"
 #include "net/makers.h"
-#include "ps/cut_keeper.h"
 
 namespace starling {
 namespace {
@@ -11,11 +10,6 @@ namespace {
 constexpr Duration kStopPatience = seconds(5);
 
 Address inproc(const std::string& name) { return {.protocol = Protocol::kInproc, .host = name}; }
-
-std::optional<uint32_t> staleness_of(const JobOptions& job) {
-  if (job.train.staleness == kInfinite) return std::nullopt;
-  return static_cast<uint32_t>(job.train.staleness);
-}
 
 }  // namespace
 

@@ -35,7 +35,6 @@ class LocalJob : public SchedulerEvents {
   }
   // As the scheduler took the trainer in.
   const v1::RegisterReply& trainer() const { return registered_; }
-  FileSystem& files() { return *files_; }
 
  private:
   LocalJob() = default;

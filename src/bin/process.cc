@@ -2,8 +2,10 @@
 
 #include <pthread.h>
 #include <signal.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <fstream>
 #include <random>
@@ -58,6 +60,31 @@ std::string remote_protocol(const ClusterSection& cluster) {
 StatusOr<Address> parse_address(const std::string& text, const ClusterSection& cluster) {
   if (text.find("://") != std::string::npos) return Address::parse(text);
   return Address::parse(fmt::format("{}://{}", remote_protocol(cluster), text));
+}
+
+StatusOr<std::vector<Address>> listen_addresses(std::vector<std::string> flags,
+                                                const NetSection& section,
+                                                const ClusterSection& cluster) {
+  if (flags.empty()) flags.push_back(section.listen.empty() ? "127.0.0.1:0" : section.listen);
+  std::vector<Address> addresses;
+  for (const std::string& text : flags) {
+    STARLING_ASSIGN_OR_RETURN(const Address address, parse_address(text, cluster));
+    addresses.push_back(address);
+  }
+  return addresses;
+}
+
+std::string default_node_name(std::string_view role) {
+  std::array<char, 256> host{};
+  if (::gethostname(host.data(), host.size() - 1) != 0) {
+    return fmt::format("{}-{}", role, ::getpid());
+  }
+  return fmt::format("{}-{}-{}", role, host.data(), ::getpid());
+}
+
+std::optional<uint32_t> staleness_of(const JobOptions& job) {
+  if (job.train.staleness == kInfinite) return std::nullopt;
+  return static_cast<uint32_t>(job.train.staleness);
 }
 
 StatusOr<Duration> parse_timeout(const std::string& text, Duration fallback) {

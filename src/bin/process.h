@@ -6,6 +6,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -36,6 +37,15 @@ std::string remote_protocol(const ClusterSection& cluster);
 // An address as a flag gives it: grpc://HOST:PORT, grpc++://HOST:PORT, or HOST:PORT by
 // cluster.protocol. InvalidArgument: none of these.
 StatusOr<Address> parse_address(const std::string& text, const ClusterSection& cluster);
+// Where a role listens: as its flags say, else at its section's net.listen, else on loopback at a
+// port that the kernel chooses.
+StatusOr<std::vector<Address>> listen_addresses(std::vector<std::string> flags,
+                                                const NetSection& section,
+                                                const ClusterSection& cluster);
+// The name of a node that was given none: role, host and process.
+std::string default_node_name(std::string_view role);
+// train.staleness; none: without bound.
+std::optional<uint32_t> staleness_of(const JobOptions& job);
 // --timeout SECONDS, 1 to 86400; `fallback` when it is empty.
 StatusOr<Duration> parse_timeout(const std::string& text, Duration fallback);
 

@@ -1,8 +1,5 @@
 // `starling ps`: one parameter server of a job.
 #include <fmt/format.h>
-#include <unistd.h>
-
-#include <array>
 
 #include "bin/command.h"
 #include "bin/process.h"
@@ -39,25 +36,13 @@ struct PsFlags {
   std::vector<std::string> listen;
 };
 
-std::string default_name() {
-  std::array<char, 256> host{};
-  if (::gethostname(host.data(), host.size() - 1) != 0) return fmt::format("ps-{}", ::getpid());
-  return fmt::format("ps-{}-{}", host.data(), ::getpid());
-}
-
 StatusOr<PsServerOptions> server_options(const PsFlags& flags, const JobOptions& job) {
   PsServerOptions options;
-  options.name = flags.name.empty() ? default_name() : flags.name;
+  options.name = flags.name.empty() ? default_node_name("ps") : flags.name;
   if (flags.scheduler.empty()) return invalid_argument("--scheduler ADDRESS is needed");
   STARLING_ASSIGN_OR_RETURN(options.scheduler, parse_address(flags.scheduler, job.cluster));
-  std::vector<std::string> listen = flags.listen;
-  if (listen.empty()) {
-    listen.push_back(job.ps.net.listen.empty() ? "127.0.0.1:0" : job.ps.net.listen);
-  }
-  for (const std::string& text : listen) {
-    STARLING_ASSIGN_OR_RETURN(const Address address, parse_address(text, job.cluster));
-    options.listen.push_back(address);
-  }
+  STARLING_ASSIGN_OR_RETURN(options.listen,
+                            listen_addresses(flags.listen, job.ps.net, job.cluster));
   options.advertise = flags.advertise;
   options.incarnation = make_incarnation();
   options.shards = static_cast<uint32_t>(job.cluster.shards);

@@ -75,9 +75,7 @@ SchedulerOptions scheduler_options(const JobOptions& job) {
   SchedulerOptions options;
   options.job_name = job.name;
   options.seed = job.seed;
-  if (job.train.staleness != kInfinite) {
-    options.staleness = static_cast<uint32_t>(job.train.staleness);
-  }
+  options.staleness = staleness_of(job);
   options.checkpoint_path = job.checkpoint.path;
   options.lease = milliseconds(job.scheduler.lease_ms);
   options.heartbeat = options.lease / 5;
@@ -96,21 +94,6 @@ StatusOr<uint64_t> first_cut(FileSystem& files, const std::string& path) {
   uint64_t newest = 0;
   for (const FileInfo& info : *infos) newest = std::max(newest, id_of_cut_name(info.name()));
   return newest + 1;
-}
-
-StatusOr<std::vector<Address>> listen_at(const std::vector<std::string>& flags,
-                                         const JobOptions& job) {
-  std::vector<std::string> texts = flags;
-  if (texts.empty()) {
-    const std::string& at = job.scheduler.net.listen;
-    texts.push_back(at.empty() ? "127.0.0.1:0" : at);
-  }
-  std::vector<Address> addresses;
-  for (const std::string& text : texts) {
-    STARLING_ASSIGN_OR_RETURN(const Address address, parse_address(text, job.cluster));
-    addresses.push_back(address);
-  }
-  return addresses;
 }
 
 StatusOr<int> serve(const JobOptions& job, const std::vector<Address>& listen) {
@@ -165,7 +148,9 @@ StatusOr<int> run_scheduler(std::vector<std::string> arguments) {
     fmt::print("{}", print_settings(job));
     return 0;
   }
-  STARLING_ASSIGN_OR_RETURN(const auto addresses, listen_at(listen, job.options));
+  STARLING_ASSIGN_OR_RETURN(
+      const auto addresses,
+      listen_addresses(listen, job.options.scheduler.net, job.options.cluster));
   return serve(job.options, addresses);
 }
 

@@ -116,9 +116,7 @@ StatusOr<int> train(const JobOptions& job) {
   options.ranks = {local->trainer().ranks().begin(), local->trainer().ranks().end()};
   options.start_clock = local->trainer().start_clock();
   options.ahead = static_cast<uint32_t>(job.trainer.prefetch);
-  if (job.train.staleness != kInfinite) {
-    options.staleness = static_cast<uint32_t>(job.train.staleness);
-  }
+  options.staleness = staleness_of(job);
   STARLING_ASSIGN_OR_RETURN(const std::unique_ptr<Trainer> trainer,
                             Trainer::make(job, local->clients(), std::move(options), told));
   STARLING_RETURN_IF_ERROR(trainer->start(soon));

@@ -115,7 +115,6 @@ class Worker::Core : public std::enable_shared_from_this<Core> {
     const MutexLock lock(mutex_);
     return counts_;
   }
-  PsClient& ps() { return ps_; }
   PsClient::Routes routes_of(const StepBatch& batch) {
     const MutexLock lock(mutex_);
     return slot_of(batch.id)->routes;
