@@ -81,7 +81,8 @@ function(starling_sees target property library out)
   endforeach()
 endfunction()
 
-# Compiles `target`, which knows its libraries by now, with the precompiled headers that fit it.
+# Compiles `target`, which knows its libraries by now, with the precompiled headers that fit it and, where it links the
+# tests' library, as tests are compiled.
 function(starling_precompile target)
   set(sets std)
   set(libraries absl::statusor fmt::fmt)
@@ -112,6 +113,10 @@ function(starling_precompile target)
     if(has_tests)
       target_compile_options(${host} PRIVATE ${STARLING_TEST_OPTIONS})
     endif()
+  endif()
+  # A header that was compiled with other options than its user crashes g++ 12.
+  if(has_tests)
+    target_compile_options(${target} PRIVATE ${STARLING_TEST_OPTIONS})
   endif()
   target_precompile_headers(${target} REUSE_FROM ${host})
 endfunction()
@@ -146,7 +151,6 @@ function(starling_module name)
   if(ROOM_TESTS AND STARLING_TESTS)
     add_executable(${name}_test ${ROOM_TESTS})
     target_link_libraries(${name}_test PRIVATE ${library} ${ROOM_TEST_DEPS} GTest::gtest GTest::gmock GTest::gtest_main)
-    target_compile_options(${name}_test PRIVATE ${STARLING_TEST_OPTIONS})
     starling_precompile(${name}_test)
     add_test(NAME ${name} COMMAND ${name}_test)
     set_tests_properties(${name} PROPERTIES LABELS "gtest;${ROOM_LABELS}" TIMEOUT 1200)
