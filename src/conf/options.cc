@@ -107,7 +107,34 @@ Schema schema_of(TableSection& o) {
 Schema schema_of(DenseSection& o) {
   Schema s;
   s.add("optimizer", &o.optimizer, "how a gradient changes a dense variable");
+  s.add("precision", &o.precision,
+        one_of({"float32", "bfloat16"},
+               "of what linear layers multiply; weights and sums stay float32"));
+  s.add("home", &o.home,
+        one_of({"ps", "trainer"},
+               "who keeps the variables and their optimizer; trainer: a job with one trainer"));
+  s.add("sharing", &o.sharing,
+        one_of({"private", "hogwild"},
+               "each worker has a copy, or all of a trainer one, without locks"));
+  s.add("pull_every", &o.pull_every, count(1, 1 << 20, "steps between pulls from the ps"));
+  s.add("merge_steps", &o.merge_steps,
+        count(1, 1024, "steps whose gradients of variables are pushed as one"));
   return s;
+}
+
+void add_loss(Schema& s, TrainSection& o) {
+  s.add("loss", &o.loss,
+        one_of({"bce", "softmax", "squared"},
+               "binary cross-entropy of each label, cross-entropy over all labels, squared error"));
+  s.add("label_weights", &o.label_weights, "part of each label in the loss; empty: 1 each");
+  s.add("gradient_scale", &o.gradient_scale,
+        RealRule{.least = 0, .most = 1e6, .doc = "of every gradient"});
+  s.add("clip_norm", &o.clip_norm,
+        RealRule{.least = 0, .most = 1e9, .doc = "of a variable's gradient at most; 0: any"});
+  s.add("on_nan", &o.on_nan,
+        one_of({"stop", "skip"}, "what a loss or gradient that is not a number does"));
+  s.add("dump", &o.dump, text("file of the predictions of each sample, by id; empty: none"));
+  s.add("dump_fields", &o.dump_fields, "fields whose embeddings go to the dump, too");
 }
 
 Schema schema_of(TrainSection& o) {
@@ -125,6 +152,7 @@ Schema schema_of(TrainSection& o) {
   s.add("threads", &o.threads, count(1, kLanesMax, "workers of each trainer"));
   s.add("tensor_fuse", &o.tensor_fuse,
         "all that goes to one shard in one step travels in one message");
+  add_loss(s, o);
   return s;
 }
 
@@ -261,6 +289,8 @@ Schema schema_of(TrainerSection& o) {
   Schema s;
   s.add("lanes", &o.lanes, count(1, kLanesMax, "lanes of its process"));
   s.add("prefetch", &o.prefetch, count(0, 1024, "batches asked for ahead"));
+  s.add("slow_blas", &o.slow_blas,
+        "train even where matrix products run far below the CPU's speed");
   s.add_section("net", schema_of(o.net));
   return s;
 }

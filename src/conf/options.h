@@ -63,13 +63,25 @@ struct TableSection {
 
 struct DenseSection {
   Choice optimizer;
+  std::string precision = "float32";  // float32, bfloat16: of the operands of linear layers
+  std::string home = "ps";            // ps, trainer: who keeps the variables
+  std::string sharing = "private";    // private, hogwild: of the workers of one trainer
+  int64_t pull_every = 1;             // steps between pulls from the ps
+  int64_t merge_steps = 1;            // steps whose gradients are pushed as one
 };
 
 struct TrainSection {
-  int64_t staleness = kInfinite;  // clocks; kInfinite: asynchronous
-  int64_t geo = 0;                // steps between exchanges of deltas; 0: off
-  int64_t threads = 1;            // workers of each trainer
-  bool tensor_fuse = true;        // all that goes to one shard in one step in one message
+  int64_t staleness = kInfinite;           // clocks; kInfinite: asynchronous
+  int64_t geo = 0;                         // steps between exchanges of deltas; 0: off
+  int64_t threads = 1;                     // workers of each trainer
+  bool tensor_fuse = true;                 // all that goes to one shard in one step in one message
+  std::string loss = "bce";                // bce, softmax, squared
+  std::vector<std::string> label_weights;  // one per label; empty: 1 each
+  double gradient_scale = 1;               // of every gradient
+  double clip_norm = 0;                    // of each variable's gradient; 0: none
+  std::string on_nan = "stop";             // stop, skip
+  std::string dump;                        // file of predictions per sample; empty: none
+  std::vector<std::string> dump_fields;    // whose embeddings are dumped, too
 };
 
 struct ClusterSection {
@@ -153,7 +165,8 @@ struct HubSection {
 struct TrainerSection {
   NetSection net;
   int64_t lanes = 1;
-  int64_t prefetch = 2;  // batches asked for ahead
+  int64_t prefetch = 2;    // batches asked for ahead
+  bool slow_blas = false;  // train even where matrix products run far below the CPU's speed
 };
 
 struct JobOptions {
