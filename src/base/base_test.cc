@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "base/answer_by.h"
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/ids.h"
@@ -71,6 +72,15 @@ TEST(Deadline, CountsDownAndSaturates) {
   EXPECT_TRUE(Deadline::in(clock, Duration::max()).is_never());
   EXPECT_FALSE(Deadline::never().passed(clock.now()));
   EXPECT_LT(deadline, Deadline::never());
+}
+
+TEST(Deadline, AWaitingRequestIsAnsweredWhileItsCallerListens) {
+  ManualClock clock;
+  const TimePoint now = clock.now();
+  EXPECT_EQ(answer_by(Deadline(now + seconds(8)), now), now + seconds(7));
+  EXPECT_EQ(answer_by(Deadline(now + seconds(100)), now), now + seconds(98));
+  EXPECT_EQ(answer_by(Deadline(now - seconds(1)), now), now - seconds(1));
+  EXPECT_EQ(answer_by(Deadline::never(), now), now + seconds(30));
 }
 
 // Known answers of the Random123 distribution (kat_vectors, philox4x32 10).

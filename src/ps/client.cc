@@ -381,10 +381,13 @@ class PsClient::Core : public std::enable_shared_from_this<Core> {
   }
 
   void retry(const std::shared_ptr<Flight>& flight, const Status& why) {
-    flight->last = why;
+    // That time ran out tells less than what the shard said before.
+    const bool is_silence =
+        why.code() == StatusCode::kDeadlineExceeded && reason_of(why) == v1::REASON_NONE;
+    if (flight->last.ok() || !is_silence) flight->last = why;
     const TimePoint now = lane_->clock().now();
     const Duration pause = backoff_.next();
-    if (flight->call->deadline.left(now) <= pause) return give_up(flight, why);
+    if (flight->call->deadline.left(now) <= pause) return give_up(flight, flight->last);
     after(pause, flight->call->deadline, [flight](Core& core) {
       if (!core.flights_.contains(flight)) return;
       const Routes newest = core.routes();

@@ -4,19 +4,13 @@
 #include <set>
 #include <utility>
 
+#include "base/answer_by.h"
+
 namespace starling {
 namespace {
 
-constexpr Duration kDefaultPatience = seconds(30);
 constexpr Duration kProfileTime = seconds(60);
 constexpr size_t kProfileBytes = size_t{64} << 20;
-
-// A little before the caller's deadline, so that the answer arrives and can say what was missing.
-Deadline answer_by(Deadline deadline, TimePoint now) {
-  constexpr Duration kMargin = milliseconds(250);
-  if (deadline.is_never()) return Deadline(now + kDefaultPatience);
-  return Deadline(deadline.at() - std::min(kMargin, deadline.left(now) / 10));
-}
 
 }  // namespace
 
@@ -49,8 +43,8 @@ void PsDesk::handle(Request request, Reply reply) {
                             .method = method,
                             .bytes_in = message_bytes(request.message),
                             .came = came});
-  shard_->handle(method, std::move(request.message), token, answer_by(request.deadline, came),
-                 came);
+  shard_->handle(method, std::move(request.message), token,
+                 Deadline(answer_by(request.deadline, came)), came);
   if (shared_->profiler.running(came)) {
     const TimePoint handled = now();
     shared_->profiler.record(number_, "handle", info_of(method).name, came, handled);

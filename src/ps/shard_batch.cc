@@ -18,12 +18,6 @@ std::string text(const BatchId& id) {
   return fmt::format("{}/{}/{}", id.epoch, id.item, id.number);
 }
 
-// A caller that hears nothing by its deadline does not learn what was missing: an eighth of its
-// time is left for the answer's way.
-Deadline answer_by(Deadline deadline, TimePoint now) {
-  return deadline.is_never() ? deadline : Deadline(deadline.at() - deadline.left(now) / 8);
-}
-
 }  // namespace
 
 Shard::Refusal Shard::check_feed(const PreparedBatch& batch) const {
@@ -143,7 +137,7 @@ void Shard::on(MethodTag<Method::kPsEmbeddingLookup>, Call& call) {
   if (waiting_.size() >= options_.waiting_max) {
     return refuse(call.token, resource_exhausted("{} lookups wait already", waiting_.size()));
   }
-  waiting_.push_back({std::move(call.request), call.token, answer_by(call.deadline, call.now)});
+  waiting_.push_back({std::move(call.request), call.token, call.deadline});
 }
 
 // True when the request has been answered.

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "base/answer_by.h"
+
 namespace starling {
 namespace {
 

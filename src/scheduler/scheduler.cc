@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 
+#include "base/answer_by.h"
+
 namespace starling {
 namespace {
 

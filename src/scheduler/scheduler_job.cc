@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <array>
 
+#include "base/answer_by.h"
 #include "scheduler/scheduler.h"
 #include "scheduler/shard_map.h"
 

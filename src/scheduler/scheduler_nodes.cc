@@ -1,6 +1,7 @@
 // The part of the machine that is about who comes and goes.
 #include <algorithm>
 
+#include "base/answer_by.h"
 #include "scheduler/scheduler.h"
 
 namespace starling {

@@ -52,12 +52,4 @@ class Turn {
   EventLog& events_;
 };
 
-// When a waiting request is answered with an error: a little before its deadline, so that the
-// answer arrives and can say who is missing.
-inline TimePoint answer_by(Deadline deadline, TimePoint now) {
-  constexpr Duration kMargin = milliseconds(250);
-  if (deadline.is_never()) return now + seconds(30);
-  return deadline.at() - std::min(kMargin, deadline.left(now) / 10);
-}
-
 }  // namespace starling

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/answer_by.h"
+
 namespace starling {
 
 void Watchers::add(Turn& turn, Token token, uint32_t node, const v1::WatchOption& option,
