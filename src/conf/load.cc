@@ -138,6 +138,32 @@ Status check_references(const Job& job) {
   return absl::OkStatus();
 }
 
+// Two keys of a role's net that only make sense together.
+Status check_net(const std::vector<Setting>& settings, std::string_view role,
+                 const NetSection& net) {
+  // Names the key that was written; of two, the first.
+  const auto where = [&](std::string_view key, std::string_view other) {
+    for (const std::string_view one : {key, other}) {
+      const std::string path = fmt::format("{}.net.{}", role, one);
+      const Origin* origin = origin_of(settings, path);
+      if (origin != nullptr && !(*origin == Origin())) {
+        return fmt::format("{}: {}", origin->text, path);
+      }
+    }
+    return fmt::format("default: {}.net.{}", role, key);
+  };
+  if (net.backoff_max_ms < net.backoff_min_ms) {
+    return invalid_argument("{}: backoff_max_ms is {} and backoff_min_ms {}; allowed: min <= max",
+                            where("backoff_max_ms", "backoff_min_ms"), net.backoff_max_ms,
+                            net.backoff_min_ms);
+  }
+  if (net.tls.cert_file.empty() != net.tls.key_file.empty()) {
+    return invalid_argument("{}: the other one of cert_file and key_file is missing",
+                            where("tls.cert_file", "tls.key_file"));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 Environment read_environment() {
@@ -180,6 +206,10 @@ StatusOr<Job> load_text(const std::string& yaml, const Sources& sources) {
   Job job;
   STARLING_RETURN_IF_ERROR(schema_of(job.options).bind(root, "", &job.settings));
   STARLING_RETURN_IF_ERROR(check_references(job));
+  STARLING_RETURN_IF_ERROR(check_net(job.settings, "scheduler", job.options.scheduler.net));
+  STARLING_RETURN_IF_ERROR(check_net(job.settings, "ps", job.options.ps.net));
+  STARLING_RETURN_IF_ERROR(check_net(job.settings, "hub", job.options.hub.net));
+  STARLING_RETURN_IF_ERROR(check_net(job.settings, "trainer", job.options.trainer.net));
   if (const auto token = sources.environment.find("STARLING_TOKEN");
       token != sources.environment.end()) {
     if (token->second.empty()) {

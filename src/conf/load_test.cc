@@ -163,6 +163,19 @@ TEST(Load, ErrorsInTheFileNameFileLineKeyRangeAndNearest) {
   EXPECT_EQ(error_of("tables: [x]\n"), "job.yaml:1: tables: a list is not a map");
 }
 
+TEST(Load, KeysThatDoNotFitTogetherNameFileLineAndRole) {
+  EXPECT_EQ(error_of("name: x\nps:\n  net:\n    backoff_min_ms: 2s\n"),
+            "job.yaml:4: ps.net.backoff_min_ms: backoff_max_ms is 1000 and backoff_min_ms 2000; "
+            "allowed: min <= max");
+  EXPECT_EQ(error_of("hub: {net: {backoff_min_ms: 9}}\n", {}, {"hub.net.backoff_max_ms=3"}),
+            "--set hub.net.backoff_max_ms: hub.net.backoff_max_ms: backoff_max_ms is 3 and "
+            "backoff_min_ms 9; allowed: min <= max");
+  EXPECT_EQ(error_of("\ntrainer: {net: {tls: {key_file: k}}}\n"),
+            "job.yaml:2: trainer.net.tls.key_file: the other one of cert_file and key_file is "
+            "missing");
+  EXPECT_EQ(error_of("scheduler: {net: {backoff_min_ms: 7, backoff_max_ms: 7}}\n"), "");
+}
+
 TEST(Load, ErrorsElsewhereNameTheVariableOrFlag) {
   EXPECT_EQ(error_of("", {}, {"train.stalenes=4"}),
             "--set train.stalenes: train.stalenes: unknown key; nearest: train.staleness (0 to "
