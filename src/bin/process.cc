@@ -144,6 +144,7 @@ StatusOr<NetOptions> net_options(const NetSection& section, const ClusterSection
   options.connection_requests_max = static_cast<uint32_t>(section.connection_requests_max);
   options.connection_bytes_max = static_cast<size_t>(section.connection_bytes_max);
   options.client_channels_max = static_cast<uint32_t>(section.client_channels_max);
+  options.client_bytes_max = static_cast<size_t>(section.client_bytes_max);
   options.server_requests_max = static_cast<uint32_t>(section.server_requests_max);
   options.server_bytes_max = static_cast<size_t>(section.server_bytes_max);
   options.handshakes_max = static_cast<uint32_t>(section.handshakes_max);

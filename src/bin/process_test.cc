@@ -24,6 +24,7 @@ const std::map<std::string, int64_t NetSection::*> kNumbers = {
     {"connection_requests_max", &NetSection::connection_requests_max},
     {"connection_bytes_max", &NetSection::connection_bytes_max},
     {"client_channels_max", &NetSection::client_channels_max},
+    {"client_bytes_max", &NetSection::client_bytes_max},
     {"server_requests_max", &NetSection::server_requests_max},
     {"server_bytes_max", &NetSection::server_bytes_max},
     {"handshakes_max", &NetSection::handshakes_max},
@@ -108,6 +109,7 @@ TEST(NetOptionsOfAJob, TheDefaultsAreTheSame) {
   EXPECT_EQ(made->connection_requests_max, own.connection_requests_max);
   EXPECT_EQ(made->connection_bytes_max, own.connection_bytes_max);
   EXPECT_EQ(made->client_channels_max, own.client_channels_max);
+  EXPECT_EQ(made->client_bytes_max, own.client_bytes_max);
   EXPECT_EQ(made->server_requests_max, own.server_requests_max);
   EXPECT_EQ(made->server_bytes_max, own.server_bytes_max);
   EXPECT_EQ(made->handshakes_max, own.handshakes_max);

@@ -223,6 +223,8 @@ void add_net_limits(Schema& s, NetSection& o) {
         bytes(4 * kKib, kKib * kGib, "in flight on one connection"));
   s.add("client_channels_max", &o.client_channels_max,
         count(1, 1 << 20, "targets that one client is connected to; idle ones go first"));
+  s.add("client_bytes_max", &o.client_bytes_max,
+        bytes(4 * kKib, 16 * kKib * kGib, "requests of one client in flight to all targets"));
   s.add("server_requests_max", &o.server_requests_max,
         count(1, 1 << 30, "in flight in one server"));
   s.add("server_bytes_max", &o.server_bytes_max,

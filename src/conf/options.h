@@ -125,6 +125,7 @@ struct NetSection {
   int64_t connection_requests_max = 1024;
   int64_t connection_bytes_max = int64_t{512} << 20;
   int64_t client_channels_max = 4096;
+  int64_t client_bytes_max = int64_t{4} << 30;
   int64_t server_requests_max = 1 << 16;
   int64_t server_bytes_max = int64_t{4} << 30;
   int64_t handshakes_max = 1024;

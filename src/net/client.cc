@@ -10,24 +10,50 @@ class Client::Core : public ChannelSink, public std::enable_shared_from_this<Cli
  public:
   Core(Network& network, std::shared_ptr<Lane> lane) : network_(network), lane_(std::move(lane)) {}
 
+  // What is asked of a server, and what `reserve` took for it.
+  struct Call {
+    Method method;
+    Message message;
+    Deadline deadline;
+    Done done;
+    size_t bytes;
+  };
+
   CallId next_id() { return static_cast<CallId>(ids_.fetch_add(1, std::memory_order_relaxed) + 1); }
 
-  void start(CallId id, const Target& target, Method method, Message message, Deadline deadline,
-             Done done) {
-    StatusOr<Route*> route = admit(target, method, deadline);
+  // Takes room for a request of so many bytes until it has ended. From any thread: what waits for
+  // the lane counts.
+  Status reserve(size_t bytes) {
+    const size_t limit = network_.options().client_bytes_max;
+    const size_t before = bytes_.fetch_add(bytes, std::memory_order_relaxed);
+    if (before <= limit && bytes <= limit - before) return absl::OkStatus();
+    release(bytes);
+    return resource_exhausted(
+        "the client has requests of {} bytes in flight; {} more are above client_bytes_max ({})",
+        before, bytes, limit);
+  }
+
+  // Ends a call that was never started. Later, so that a caller never finds its callback run before
+  // call() has returned.
+  void refuse(Done done, Status status) {
+    lane_->post([done = std::move(done), status = std::move(status)]() mutable { done(status); });
+  }
+
+  void start(CallId id, const Target& target, Call call) {
+    StatusOr<Route*> route = admit(target, call.method, call.deadline);
     if (!route.ok()) {
-      // Later, so that a caller never finds its callback run before call() has returned.
-      return lane_->post(
-          [done = std::move(done), status = route.status()]() mutable { done(status); });
+      release(call.bytes);
+      return refuse(std::move(call.done), route.status());
     }
     ++(*route)->in_flight;
     (*route)->last_call = ++calls_;
-    Open open{.route = *route, .method = method, .done = std::move(done)};
-    if (!deadline.is_never()) {
-      open.timer = lane_->call_at(deadline.at(), [this, id] { expire(id); });
+    Open open{
+        .route = *route, .method = call.method, .done = std::move(call.done), .bytes = call.bytes};
+    if (!call.deadline.is_never()) {
+      open.timer = lane_->call_at(call.deadline.at(), [this, id] { expire(id); });
     }
     open_.emplace(id, std::move(open));
-    (*route)->channel->start(id, method, std::move(message), deadline);
+    (*route)->channel->start(id, call.method, std::move(call.message), call.deadline);
   }
 
   void finished(CallId id, StatusOr<Message> result) override {
@@ -36,6 +62,7 @@ class Client::Core : public ChannelSink, public std::enable_shared_from_this<Cli
     Open open = std::move(it->second);
     open_.erase(it);
     --open.route->in_flight;
+    release(open.bytes);
     lane_->cancel(open.timer);
     open.done(std::move(result));
   }
@@ -71,7 +98,10 @@ class Client::Core : public ChannelSink, public std::enable_shared_from_this<Cli
     Method method;
     Done done;
     TimerId timer{};
+    size_t bytes = 0;
   };
+
+  void release(size_t bytes) { bytes_.fetch_sub(bytes, std::memory_order_relaxed); }
 
   static std::string name_of(const Open& open) {
     return fmt::format("{} {}", open.route->name, info_of(open.method).name);
@@ -138,6 +168,7 @@ class Client::Core : public ChannelSink, public std::enable_shared_from_this<Cli
   Network& network_;
   const std::shared_ptr<Lane> lane_;
   std::atomic<uint64_t> ids_{0};
+  std::atomic<size_t> bytes_{0};  // of all requests that have not ended
 
   // The lane's thread only.
   bool closed_ = false;
@@ -170,15 +201,32 @@ Client::~Client() {
   done.wait();
 }
 
+namespace {
+
+// What a client keeps of a request until it has ended.
+size_t bytes_of(const Message& message) {
+  constexpr size_t kCallBytes = 256;  // the call itself, so that many empty ones count too
+  size_t bytes = kCallBytes + message.meta.ByteSizeLong();
+  for (const Tensor& tensor : message.tensors) bytes += tensor.bytes();
+  return bytes;
+}
+
+}  // namespace
+
 CallId Client::call(const Target& target, Method method, Message message, Deadline deadline,
                     Done done) {
   const CallId id = core_->next_id();
+  const size_t bytes = bytes_of(message);
+  if (Status room = core_->reserve(bytes); !room.ok()) {
+    core_->refuse(std::move(done), std::move(room));
+    return id;
+  }
+  Core::Call call{method, std::move(message), deadline, std::move(done), bytes};
   if (lane_->here()) {
-    core_->start(id, target, method, std::move(message), deadline, std::move(done));
+    core_->start(id, target, std::move(call));
   } else {
-    lane_->post([core = core_, id, target, method, message = std::move(message), deadline,
-                 done = std::move(done)]() mutable {
-      core->start(id, target, method, std::move(message), deadline, std::move(done));
+    lane_->post([core = core_, id, target, call = std::move(call)]() mutable {
+      core->start(id, target, std::move(call));
     });
   }
   return id;

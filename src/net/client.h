@@ -36,8 +36,8 @@ class Client {
   // `done` is called once, on the lane, never before this returns.
   // Unavailable: the peer went away while the call was in flight. DeadlineExceeded: no answer in
   // time, which also ends the wait for a server that is not there. ResourceExhausted: too much in
-  // flight to this peer; wait for an answer. Unauthenticated, FailedPrecondition: the peer refused
-  // us (token, version). Else: what the handler answered.
+  // flight to this peer, or in this client (client_bytes_max); wait for an answer. Unauthenticated,
+  // FailedPrecondition: the peer refused us (token, version). Else: what the handler answered.
   CallId call(const Target& target, Method method, Message message, Deadline deadline, Done done);
   std::future<StatusOr<Message>> call_future(const Target& target, Method method, Message message,
                                              Deadline deadline);

@@ -123,6 +123,47 @@ TEST_F(ClientTest, GoingEndsCallsInTheOrderTheyWereMade) {
   EXPECT_TRUE(std::is_sorted(order.begin(), order.end()));
 }
 
+class SmallClient : public ClientTest {
+ protected:
+  SmallClient() : ClientTest({.client_bytes_max = 4096}) {}
+  void call_with(size_t bytes) {
+    Message message = named("x");
+    message.tensors.push_back(
+        *Tensor::make(DType::kUInt8, {static_cast<int64_t>(bytes)}, Buffer::allocate(bytes)));
+    client_->call(target(static_cast<uint16_t>(told_.starts.size())), Method::kPeerCall,
+                  std::move(message), in(seconds(1)),
+                  [this](StatusOr<Message> result) { ends_.push_back(result.status()); });
+  }
+};
+
+TEST_F(SmallClient, BytesInFlightAreBoundedOverAllTargetsAndFreeUp) {
+  call_with(1500);
+  call_with(1500);
+  call_with(1500);
+  EXPECT_EQ(told_.starts.size(), 2u);
+  EXPECT_TRUE(ends_.empty()) << "not inside of the call";
+  lanes_.step();
+  ASSERT_EQ(ends_.size(), 1u);
+  EXPECT_EQ(ends_[0].code(), StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(message_of(ends_[0])), testing::HasSubstr("client_bytes_max (4096)"));
+  told_.finish(0, Message());
+  call_with(1500);
+  EXPECT_EQ(told_.starts.size(), 3u);
+}
+
+TEST_F(SmallClient, AnEndOfAnySortMakesRoom) {
+  call(target(1), Deadline(TimePoint::min()));  // refused before it was sent
+  client_->cancel(call(target(1), in(seconds(1))));
+  call_with(3500);
+  EXPECT_EQ(told_.starts.size(), 2u);
+  step_all();  // the deadline
+  call_with(3500);
+  EXPECT_EQ(told_.starts.size(), 3u);
+  call_with(5000);
+  lanes_.step();
+  EXPECT_EQ(ends_.back().code(), StatusCode::kResourceExhausted) << "above the limit by itself";
+}
+
 class NarrowClient : public ClientTest {
  protected:
   NarrowClient() : ClientTest({.connection_requests_max = 2}) {}

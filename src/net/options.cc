@@ -40,6 +40,8 @@ Status validate(const NetOptions& o) {
   STARLING_RETURN_IF_ERROR(
       in_range<uint32_t>("client_channels_max", o.client_channels_max, 1, 1 << 20));
   STARLING_RETURN_IF_ERROR(
+      in_range<size_t>("client_bytes_max", o.client_bytes_max, 4096, size_t{1} << 44));
+  STARLING_RETURN_IF_ERROR(
       in_range<uint32_t>("server_requests_max", o.server_requests_max, 1, 1 << 30));
   STARLING_RETURN_IF_ERROR(
       in_range<size_t>("server_bytes_max", o.server_bytes_max, 4096, size_t{1} << 44));

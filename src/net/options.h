@@ -55,6 +55,8 @@ struct NetOptions {
   uint32_t connection_requests_max = 1024;          // in flight
   size_t connection_bytes_max = size_t{512} << 20;  // in flight, requests and unread replies
   uint32_t client_channels_max = 4096;  // of one Client, a channel per target; idle ones go first
+  size_t client_bytes_max = size_t{4}
+                            << 30;  // of one Client, its requests in flight to all targets
   uint32_t server_requests_max = 1 << 16;
   size_t server_bytes_max = size_t{4} << 30;
   uint32_t handshakes_max = 1024;  // connections that have not proved themselves yet

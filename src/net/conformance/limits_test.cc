@@ -38,6 +38,33 @@ TEST_P(Limits, TooManyRequestsInFlightToOnePeerAreRefusedAtTheCaller) {
       << "the limit must not stay reached";
 }
 
+TEST_P(Limits, TooManyBytesInFlightAreRefusedAtTheCaller) {
+  NetOptions options = options_for(GetParam());
+  options.client_bytes_max = 1 << 20;
+  World world(GetParam(), options);
+  Parrot parrot;
+  auto server = world.serve(parrot, 2);
+  Client client(world.network());
+  Ends ends;
+  // Three of them fit, whichever lane they are for.
+  for (uint64_t id = 1; id <= 5; ++id) {
+    client.call(world.target(*server, static_cast<uint32_t>(id % 2)), Method::kPeerCall,
+                ask_with(kHold, id, 300'000), patience(), ends.take(id));
+  }
+  ASSERT_TRUE(ends.wait(2));
+  EXPECT_TRUE(code_is(ends.at(4).status(), StatusCode::kResourceExhausted));
+  EXPECT_TRUE(code_is(ends.at(5).status(), StatusCode::kResourceExhausted));
+  ASSERT_TRUE(parrot.wait_for([&] { return parrot.held() == 3; }));
+  parrot.release();
+  ASSERT_TRUE(ends.wait(5));
+  EXPECT_EQ(ends.count_of(StatusCode::kOk), 3u);
+  EXPECT_TRUE(client
+                  .call_wait(world.target(*server), Method::kPeerCall,
+                             ask_with(kEcho, 6, 1'000'000), patience())
+                  .ok())
+      << "what has ended takes no room";
+}
+
 TEST_P(Limits, AServerWithTooManyRequestsRefusesOrSlowsNewOnes) {
   NetOptions options = options_for(GetParam());
   options.server_requests_max = 10;
