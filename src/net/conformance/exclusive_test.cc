@@ -21,7 +21,7 @@ TEST_P(Large, AQuarterOfAGigabyteArrivesWhole) {
   EXPECT_TRUE(is_tensor_of(answer->tensors.at(0), 1, kBytes));
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Large, testing::ValuesIn(bare_makers()), maker_name);
+STARLING_OVER_ALL_MAKERS(Large);
 
 class ManyConnections : public Conformance {};
 
@@ -54,8 +54,8 @@ TEST_P(ManyConnections, OneLaneServesThemAll) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, ManyConnections, testing::ValuesIn(distinct_remote_makers()),
-                         maker_name);
+INSTANTIATE_TEST_SUITE_P(All, ManyConnections,
+                         testing::ValuesIn(and_wrapped(distinct_remote_makers())), maker_name);
 
 // One core, and somebody else on it who never sleeps.
 class BusyCore : public Conformance {
@@ -112,7 +112,7 @@ TEST_P(BusyCore, StartingInTheWrongOrderWorks) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, BusyCore, testing::ValuesIn(bare_makers()), maker_name);
+STARLING_OVER_ALL_MAKERS(BusyCore);
 
 }  // namespace
 }  // namespace starling::conformance

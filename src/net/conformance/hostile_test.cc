@@ -75,19 +75,28 @@ TEST_P(Hostile, ManyConnectionsThatSayNothingDoNotShutTheDoor) {
   expect_well(world, *server);
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Hostile, testing::ValuesIn(bare_remote_makers()), maker_name);
+INSTANTIATE_TEST_SUITE_P(All, Hostile, testing::ValuesIn(and_wrapped(bare_remote_makers())),
+                         maker_name);
+
+// How a raw peer reaches a server of grpc++.
+struct RawWay {
+  std::string name;
+  bool local = false;   // over its Unix socket, else TCP
+  bool faulty = false;  // the server's network is wrapped
+};
 
 // What only grpc++ can be told, over TCP and over its Unix socket.
-class HostileFrames : public testing::TestWithParam<bool> {
+class HostileFrames : public testing::TestWithParam<RawWay> {
  protected:
   void serve(NetOptions options) {
     options.token = kToken;
-    world_ = std::make_unique<World>(Maker{.name = "fast", .protocol = Protocol::kFast}, options);
+    world_ = std::make_unique<World>(
+        Maker{.name = "fast", .protocol = Protocol::kFast, .faulty = GetParam().faulty}, options);
     server_ = world_->serve(parrot_);
   }
   RawPeer connect() {
     const Address address = server_->addresses()[0];
-    return RawPeer(address.host, address.port, GetParam());
+    return RawPeer(address.host, address.port, GetParam().local);
   }
   void expect_well() {
     Client client(world_->network());
@@ -314,7 +323,7 @@ TEST_P(HostileFrames, ARequestIdOfALentReplyIsNotTakenBeforeItsRelease) {
   auto answer = peer.receive_frame();
   ASSERT_TRUE(answer.has_value());
   const bool lent = (answer->header.flags & kFlagLent) != 0;
-  EXPECT_EQ(lent, GetParam()) << "on a Unix socket alone";
+  EXPECT_EQ(lent, GetParam().local) << "on a Unix socket alone";
   ASSERT_TRUE(peer.send_frame(request_header(5), ask(kEcho, 5)));
   answer = peer.receive_frame();
   ASSERT_TRUE(answer.has_value());
@@ -327,14 +336,19 @@ TEST_P(HostileFrames, ARequestIdOfALentReplyIsNotTakenBeforeItsRelease) {
   EXPECT_EQ(answer->header.status, 0u);
 }
 
-INSTANTIATE_TEST_SUITE_P(All, HostileFrames, testing::Bool(),
-                         [](const auto& info) { return info.param ? "local" : "tcp"; });
+INSTANTIATE_TEST_SUITE_P(
+    All, HostileFrames,
+    testing::Values(RawWay{.name = "tcp"}, RawWay{.name = "local", .local = true},
+                    RawWay{.name = "tcp_in_faulty", .faulty = true},
+                    RawWay{.name = "local_in_faulty", .local = true, .faulty = true}),
+    [](const auto& info) { return info.param.name; });
 
-// A server that is not what it should be.
-class HostileServer : public testing::Test {
+// A server that is not what it should be, to a client that is wrapped or not.
+class HostileServer : public testing::TestWithParam<bool> {
  protected:
   HostileServer()
-      : world_(Maker{.name = "fast", .protocol = Protocol::kFast}), client_(world_.network()) {
+      : world_(Maker{.name = "fast", .protocol = Protocol::kFast, .faulty = GetParam()}),
+        client_(world_.network()) {
     client_.call(
         {.address = {.protocol = Protocol::kFast, .host = "127.0.0.1", .port = listener_.port()}},
         Method::kPeerCall, ask(kEcho, 1), patience(), ends_.take(1));
@@ -354,7 +368,7 @@ class HostileServer : public testing::Test {
   Client client_;
 };
 
-TEST_F(HostileServer, WithoutTheTokenIsRefusedByTheClient) {
+TEST_P(HostileServer, WithoutTheTokenIsRefusedByTheClient) {
   RawPeer peer = listener_.accept();
   answer(peer, {.token_required = true, .pid = 1});
   ASSERT_TRUE(ends_.wait(1));
@@ -363,7 +377,7 @@ TEST_F(HostileServer, WithoutTheTokenIsRefusedByTheClient) {
   EXPECT_EQ(peer.receive(1), "");
 }
 
-TEST_F(HostileServer, ThatSaysItNeedsNoTokenIsRefusedToo) {
+TEST_P(HostileServer, ThatSaysItNeedsNoTokenIsRefusedToo) {
   RawPeer peer = listener_.accept();
   answer(peer, {.token_required = false, .pid = 1});
   ASSERT_TRUE(ends_.wait(1));
@@ -371,7 +385,7 @@ TEST_F(HostileServer, ThatSaysItNeedsNoTokenIsRefusedToo) {
   EXPECT_EQ(peer.receive(1), "");
 }
 
-TEST_F(HostileServer, OfAnotherVersionIsNamed) {
+TEST_P(HostileServer, OfAnotherVersionIsNamed) {
   RawPeer peer = listener_.accept();
   answer(peer, {.token_required = true, .pid = 1}, std::byte{9});
   ASSERT_TRUE(ends_.wait(1));
@@ -379,12 +393,15 @@ TEST_F(HostileServer, OfAnotherVersionIsNamed) {
   EXPECT_THAT(std::string(message_of(ends_.at(1).status())), testing::HasSubstr("version 9"));
 }
 
-TEST_F(HostileServer, ThatTalksGarbageIsNotBelieved) {
+TEST_P(HostileServer, ThatTalksGarbageIsNotBelieved) {
   RawPeer peer = listener_.accept();
   ASSERT_TRUE(peer.send(std::string(ServerHello::kBytes, 'g')));
   ASSERT_TRUE(ends_.wait(1));
   EXPECT_FALSE(ends_.at(1).ok());
 }
+
+INSTANTIATE_TEST_SUITE_P(All, HostileServer, testing::Bool(),
+                         [](const auto& info) { return info.param ? "fast_in_faulty" : "fast"; });
 
 }  // namespace
 }  // namespace starling::conformance

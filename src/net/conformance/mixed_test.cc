@@ -7,16 +7,23 @@
 namespace starling::conformance {
 namespace {
 
-class Mixed : public testing::Test {
+// With the transports that make_network() brings, or each of them wrapped.
+class Mixed : public testing::TestWithParam<bool> {
  protected:
-  Mixed() : network_(make_network(options_for(Maker()), Log(), metrics_)) {}
+  Mixed() : network_(make_network(options_for(Maker()), Log(), metrics_)) {
+    if (!GetParam()) return;
+    network_ = std::make_unique<Network>(options_for(Maker()), Log(), metrics_);
+    for (const Protocol protocol : all_protocols()) {
+      network_->add(protocol, make_transport({.protocol = protocol, .faulty = true}, *network_));
+    }
+  }
 
   Metrics metrics_;
   std::unique_ptr<Network> network_;
   Parrot parrot_;
 };
 
-TEST_F(Mixed, AServerListensOnSeveralTransportsWithTheSameLanes) {
+TEST_P(Mixed, AServerListensOnSeveralTransportsWithTheSameLanes) {
   ServerOptions options;
   for (const Protocol protocol : all_protocols()) {
     options.listen.push_back({.protocol = protocol, .host = "127.0.0.1"});
@@ -41,7 +48,7 @@ TEST_F(Mixed, AServerListensOnSeveralTransportsWithTheSameLanes) {
   EXPECT_TRUE((*server)->stop(patience()).ok());
 }
 
-TEST_F(Mixed, AProcessTalksInprocToItselfAndGrpcPlusPlusToOthers) {
+TEST_P(Mixed, AProcessTalksInprocToItselfAndGrpcPlusPlusToOthers) {
   Child child({"serve", "fast", "0"});
   const Address remote{.protocol = Protocol::kFast,
                        .host = "127.0.0.1",
@@ -73,7 +80,7 @@ TEST_F(Mixed, AProcessTalksInprocToItselfAndGrpcPlusPlusToOthers) {
       << "one transport's trouble is not the other's";
 }
 
-TEST_F(Mixed, AServerThatCannotListenEverywhereDoesNotListenAnywhere) {
+TEST_P(Mixed, AServerThatCannotListenEverywhereDoesNotListenAnywhere) {
   ServerOptions options;
   options.listen = {{.protocol = Protocol::kInproc, .host = "twice"},
                     {.protocol = Protocol::kInproc, .host = "twice"}};
@@ -83,13 +90,16 @@ TEST_F(Mixed, AServerThatCannotListenEverywhereDoesNotListenAnywhere) {
   EXPECT_TRUE(Server::start(*network_, options).ok()) << "the first name was not given back";
 }
 
-TEST_F(Mixed, AProtocolThatIsNotThereIsUnimplemented) {
+TEST_P(Mixed, AProtocolThatIsNotThereIsUnimplemented) {
   Network bare(NetOptions(), Log(), metrics_);
   Client client(bare);
   auto answer = client.call_wait({.address = {.protocol = Protocol::kInproc, .host = "x"}},
                                  Method::kPeerCall, ask(kEcho, 1), patience());
   EXPECT_TRUE(code_is(answer.status(), StatusCode::kUnimplemented));
 }
+
+INSTANTIATE_TEST_SUITE_P(All, Mixed, testing::Bool(),
+                         [](const auto& info) { return info.param ? "wrapped" : "bare"; });
 
 }  // namespace
 }  // namespace starling::conformance

@@ -187,10 +187,11 @@ TEST_P(SilentProcesses, AHandlerThatHoldsItsLaneIsNotTakenForDead) {
   EXPECT_EQ(ends.count_of(StatusCode::kOk), 2u) << ends.at(1).status();
 }
 
-INSTANTIATE_TEST_SUITE_P(All, SilentProcesses, testing::ValuesIn(distinct_remote_makers()),
-                         maker_name);
+INSTANTIATE_TEST_SUITE_P(All, SilentProcesses,
+                         testing::ValuesIn(and_wrapped(distinct_remote_makers())), maker_name);
 
-INSTANTIATE_TEST_SUITE_P(All, Processes, testing::ValuesIn(bare_remote_makers()), maker_name);
+INSTANTIATE_TEST_SUITE_P(All, Processes, testing::ValuesIn(and_wrapped(bare_remote_makers())),
+                         maker_name);
 
 // The proxy speaks TCP on 127.0.0.1, which every remote maker can be made to use.
 class SilentNetwork : public Processes {};
@@ -217,7 +218,8 @@ TEST_P(SilentNetwork, CallsIntoItEndInTime) {
   parrot.release();
 }
 
-INSTANTIATE_TEST_SUITE_P(All, SilentNetwork, testing::ValuesIn(ipv4_makers()), maker_name);
+INSTANTIATE_TEST_SUITE_P(All, SilentNetwork, testing::ValuesIn(and_wrapped(ipv4_makers())),
+                         maker_name);
 
 }  // namespace
 }  // namespace starling::conformance

@@ -1,5 +1,14 @@
 // The fixture of the suite's tests and the instantiation over makers.
 //
+// Every case runs over every maker that it speaks of, bare and wrapped in `faulty` without faults
+// (the wrapper must change nothing); Faults runs every maker under every profile of faults. Not
+// wrapped are
+//   Lent, Silence, UnixSocket: the test plays the client itself, below the door at which the
+//     wrapper stands, or asks which socket was taken;
+//   SimulatedNetwork: has its own faults, by seed;
+//   the wish for an order, an exact count or a time, under faults that lose, repeat or delay: those
+//     cases ask for what such a net does not give.
+//
 // Uses: net, Google Test. Threads: one per test.
 #pragma once
 

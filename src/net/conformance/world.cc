@@ -14,7 +14,6 @@
 #include "net/inproc/transport.h"
 
 namespace starling::conformance {
-namespace {
 
 std::unique_ptr<Transport> make_transport(const Maker& maker, Network& network) {
   std::unique_ptr<Transport> transport;
@@ -24,8 +23,6 @@ std::unique_ptr<Transport> make_transport(const Maker& maker, Network& network) 
   if (!maker.faulty) return transport;
   return std::make_unique<FaultyTransport>(std::move(transport), maker.faults);
 }
-
-}  // namespace
 
 void PrintTo(const Maker& maker, std::ostream* out) { *out << maker.name; }
 
@@ -58,16 +55,18 @@ std::vector<Maker> bare_makers() {
   return makers;
 }
 
-std::vector<Maker> all_makers() {
-  std::vector<Maker> makers;
-  for (Maker& maker : bare_makers()) {
-    makers.push_back(maker);
+std::vector<Maker> and_wrapped(std::vector<Maker> makers) {
+  std::vector<Maker> both;
+  for (Maker& maker : makers) {
+    both.push_back(maker);
     maker.name += "_in_faulty";
     maker.faulty = true;
-    makers.push_back(std::move(maker));
+    both.push_back(std::move(maker));
   }
-  return makers;
+  return both;
 }
+
+std::vector<Maker> all_makers() { return and_wrapped(bare_makers()); }
 
 std::vector<Maker> bare_remote_makers() {
   std::vector<Maker> makers = bare_makers();

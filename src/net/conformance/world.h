@@ -35,7 +35,9 @@ inline constexpr std::string_view kToken = "the token of the conformance suite";
 // Options with a token, as the maker wants them.
 NetOptions options_for(const Maker& maker);
 
-// Every maker bare, and every maker in a wrapper without faults.
+// Each of `makers` bare, and each in a wrapper without faults.
+std::vector<Maker> and_wrapped(std::vector<Maker> makers);
+// Every maker, bare and wrapped.
 std::vector<Maker> all_makers();
 // Every maker once, bare.
 std::vector<Maker> bare_makers();
@@ -49,6 +51,9 @@ std::vector<Maker> ipv4_makers();
 std::vector<Maker> fast_makers();
 // Every maker under every fault profile.
 std::vector<Maker> faulty_makers();
+
+// The maker's transport, wrapped where the maker says so.
+std::unique_ptr<Transport> make_transport(const Maker& maker, Network& network);
 
 // Makes the network with the maker's transport.
 std::unique_ptr<Network> make_network_of(const Maker& maker, NetOptions options, Metrics& metrics);
