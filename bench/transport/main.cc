@@ -1,9 +1,5 @@
 // transport_bench: every transport, its rivals and the limit in one run, two processes each.
-//
-//   transport_bench [--quick]           measures and prints one JSON document
-//   transport_bench --serve KIND        serves until standard input ends; prints its address
-//   transport_bench --call KIND ADDRESS a client that runs a burst per line "LOAD<tab>SECONDS"
-//   transport_bench --hold ADDRESS N    N idle connections until standard input ends
+// kUsage lists how it is called.
 #include <malloc.h>
 #include <unistd.h>
 
@@ -17,6 +13,14 @@
 
 namespace starling::bench {
 namespace {
+
+constexpr std::string_view kUsage =
+    "usage: transport_bench [--quick]              measures and prints one JSON document\n"
+    "       transport_bench --serve KIND           serves until standard input ends; prints its "
+    "address\n"
+    "       transport_bench --call KIND ADDRESS    a client that runs a burst per line "
+    "\"LOAD<tab>SECONDS\"\n"
+    "       transport_bench --hold ADDRESS N       N idle connections until standard input ends\n";
 
 constexpr Plan kQuickPlan{.rounds = 7, .burst_s = 0.04, .idle_s = 2};
 
@@ -71,6 +75,12 @@ Status call(const Kind& kind, const std::string& address) {
 
 Status run(const std::vector<std::string>& arguments) {
   const std::string mode = arguments.empty() ? "" : arguments[0];
+  if (mode == "--help") {
+    std::cout << kUsage;
+    for (const Kind& kind : kinds()) std::cout << fmt::format("KIND {}\n", kind.name);
+    for (const Load& load : loads()) std::cout << fmt::format("LOAD {}\n", load.name);
+    return absl::OkStatus();
+  }
   if (mode == "--hold" && arguments.size() == 3) {
     return hold_connections(arguments[1], std::stoi(arguments[2]));
   }
@@ -79,7 +89,9 @@ Status run(const std::vector<std::string>& arguments) {
     if (kind.tuned_malloc) tune_malloc();
     return mode == "--serve" ? serve(kind) : call(kind, arguments[2]);
   }
-  if (!mode.empty() && mode != "--quick") return invalid_argument("unknown arguments");
+  if (!mode.empty() && mode != "--quick") {
+    return invalid_argument("unknown arguments; --help lists them");
+  }
   STARLING_ASSIGN_OR_RETURN(const std::string json, measure(mode.empty() ? Plan() : kQuickPlan));
   std::cout << json;
   return absl::OkStatus();
