@@ -82,5 +82,14 @@ class SetupTest(unittest.TestCase):
         self.assertIn("'biuld'", result.stderr)
 
 
+class MakeTest(unittest.TestCase):
+    def test_make_alone_lists_every_target_with_its_meaning(self):
+        environment = {name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS")}
+        told = subprocess.run(["make"], cwd=TOOLS.parent, env=environment, capture_output=True, text=True, check=True).stdout
+        listed = {line.split()[1] for line in told.splitlines() if len(line.split()) > 2}
+        phony = next(line for line in (TOOLS.parent / "Makefile").read_text().splitlines() if line.startswith(".PHONY:"))
+        self.assertEqual(listed, set(phony.split()[1:]))
+
+
 if __name__ == "__main__":
     unittest.main()

@@ -8,11 +8,12 @@ Every folder under src/ is a room with a door plate, README.md: `# name`, then t
   include   a room includes only rooms of its plate, and of those only door headers (of a role only client.h)
   cycle     neither headers nor rooms include each other in a circle
   library   gRPC, libtorch and yaml-cpp are seen by one room each
-  getenv    only conf reads the environment
+  getenv    only conf reads the environment (handing environ to a child is none of it)
   header    a header opens with a comment that has `Uses:` and `Threads:`, and has #pragma once
   listed    each .cc is named in a CMakeLists.txt of its room (a test that is not listed never runs)
   length    files have at most 800 lines, functions at most 70
   words     no notes to self in the code, no promises in documents, no paths of one machine anywhere
+  supp      a suppression of a sanitizer names a frame of a library built without it, below its reason
   path      each path and make target that a document names exists
 A folder inside a room (src/net/grpc) stands under its room's plate. It may have a plate of its own, which can only use
 less than its room does. Tests and benchmarks beside the code obey the same rules, but may include any library.
@@ -62,6 +63,9 @@ CODE = CPP | {".py", ".sh", ".proto", ".cmake", ".txt", ".json", ".yaml", ".yml"
 NOTES = re.compile(r"\b(" + "|".join(["TO" "DO", "FIX" "ME", "XX" "X", "HA" "CK"]) + r")\b")
 PROMISES = re.compile(r"\b(T" r"BD|coming so" r"on|to be wri" r"tten)\b", re.IGNORECASE)
 MACHINE_PATH = re.compile(r"(?<![\w.:/*-])/(?:home|root|work|Users)/[\w.]")
+# Debian's libraries under us, by file or by the namespace of what their headers compile into ours.
+SUPPRESSION = re.compile(r"^(race|called_from_lib|leak):((libabsl_|libgrpc|libgpr|libupb|libssl|libcrypto|libcares)[\w+.]*"
+                         r"|(grpc|absl)::[\w:]+)$")
 PATH_ENDINGS = (".h", ".cc", ".md", ".py", ".proto", ".cmake", ".sh", ".txt", ".supp")
 
 
@@ -274,7 +278,7 @@ def check_cycles(tree):
 
 
 def check_environment(tree):
-    pattern = re.compile(r"\b(?:secure_)?getenv\b|\b(?:set|unset|put)env\b")
+    pattern = re.compile(r"\b(?:secure_)?getenv\b|\b(?:set|unset|put)env\b|=\s*environ\b|\benviron\[")
     for path in tree.cpp("src"):
         if room_of(path) == "conf" or is_aside(path):
             continue
@@ -282,6 +286,21 @@ def check_environment(tree):
             match = pattern.search(line)
             if match:
                 yield Problem(path, number, "getenv", f"{match.group(0)}: only conf reads the environment")
+
+
+def check_suppressions(tree):
+    for path, text in tree.text.items():
+        if not path.endswith(".supp"):
+            continue
+        has_reason = False
+        for number, line in enumerate(text.splitlines(), 1):
+            if line.startswith("#") or not line.strip():
+                has_reason = line.startswith("#")
+                continue
+            if not SUPPRESSION.match(line):
+                yield Problem(path, number, "supp", f"'{line}' is no frame of a library that is built without the sanitizer")
+            if not has_reason:
+                yield Problem(path, number, "supp", f"'{line}' has no reason above it")
 
 
 def check_headers(tree):
@@ -436,8 +455,8 @@ def check_documents(tree):
                     yield Problem(document, number, "path", f"the link to {link} leads nowhere")
 
 
-CHECKS = [check_plates, check_includes, check_cycles, check_environment, check_headers, check_listed, check_lengths,
-          check_words, check_documents]
+CHECKS = [check_plates, check_includes, check_cycles, check_environment, check_suppressions, check_headers, check_listed,
+          check_lengths, check_words, check_documents]
 
 
 def tidy(root):

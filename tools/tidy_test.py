@@ -183,6 +183,16 @@ class TidyTest(unittest.TestCase):
         self.expect(["tools/x.py:1: length: a function of 71 lines, at most 70"],
                     files={"tools/x.py": "def f():\n" + "    g()\n" * 71})
 
+    def test_a_suppression_names_a_library_and_has_a_reason(self):
+        self.expect([], files={"tools/tsan.supp": "# It is built without.\nrace:libgrpc.so\nrace:grpc::internal::CallOp\n"})
+        self.expect(["tools/tsan.supp:2: supp: 'race:starling::Shard' is no frame of a library that is built without the sanitizer",
+                     "tools/tsan.supp:4: supp: 'race:libgpr.so' has no reason above it"],
+                    files={"tools/tsan.supp": "# Ours.\nrace:starling::Shard\n\nrace:libgpr.so\n"})
+
+    def test_the_environment_is_not_read_around_getenv(self):
+        self.expect(["src/base/thing.cc:1: getenv: = environ: only conf reads the environment"],
+                    files={"src/base/thing.cc": "char** all = environ;\nspawn(environ);\n"})
+
     def test_notes_to_self_are_refused(self):
         note = "TO" "DO"
         self.expect([f"src/base/thing.cc:1: words: '{note}': do it or file it"],
