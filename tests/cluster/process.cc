@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -28,6 +29,7 @@ Process::Process(const std::string& program, std::vector<std::string> arguments,
   const int errors = ::open(log_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
   pid_ = ::fork();
   if (pid_ == 0) {
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // a killed test leaves nobody behind
     ::dup2(pipe[1], STDOUT_FILENO);
     ::dup2(errors, STDERR_FILENO);
     ::execve(pointers[0], pointers.data(), environ);

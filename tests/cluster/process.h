@@ -12,7 +12,8 @@ namespace starling::cluster {
 
 class Process {
  public:
-  // Standard error goes to the file `log`. The program is STARLING_PROGRAM.
+  // Standard error goes to the file `log`. The program is STARLING_PROGRAM. It dies with the thread
+  // that started it, so start it on one that stays.
   Process(std::vector<std::string> arguments, std::string log);
   // Another program than STARLING_PROGRAM.
   Process(const std::string& program, std::vector<std::string> arguments, std::string log);

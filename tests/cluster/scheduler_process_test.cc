@@ -122,12 +122,11 @@ TEST_P(SchedulerProcessTest, NodesReattachAfterSigkillAndTheJobGoesOn) {
     v1::PutOption put;
     put.set_key("round");
     put.set_value(std::to_string(round));
-    std::thread killer([&] {
-      scheduler->end(SIGKILL);
-      scheduler = start_scheduler(address, directory_);
-    });
-    const StatusOr<v1::KeyValue> done = hub.client->put(put, soon());
-    killer.join();
+    StatusOr<v1::KeyValue> done = unavailable("not asked yet");
+    std::thread caller([&] { done = hub.client->put(put, soon()); });
+    scheduler->end(SIGKILL);
+    scheduler = start_scheduler(address, directory_);
+    caller.join();
     ASSERT_TRUE(done.ok()) << done.status();
     EXPECT_EQ(scheduler->first_line(), address);
     v1::AckWorkOption ack;
