@@ -2,7 +2,7 @@
 // shards and joins their answers, numbers what changes state and repeats it with the same number,
 // takes a newer map by itself, and names the ps that died.
 //
-// Uses: base, wire, net, table's hash, scheduler/client.h. Threads: any; callbacks come on the
+// Uses: base, wire, net, table, scheduler/client.h. Threads: any; callbacks come on the
 // client's lane.
 #pragma once
 
@@ -16,6 +16,7 @@
 #include "net/client.h"
 #include "ps/route.h"
 #include "scheduler/client.h"
+#include "table/dense_table.h"
 
 namespace starling {
 
@@ -193,6 +194,11 @@ struct RestoredJob {
 // Unavailable, DeadlineExceeded: a ps is missing or died, named. Others as PsClient::restore.
 StatusOr<RestoredJob> restore_job(SchedulerClient& scheduler, PsClient& ps, const RestoreJob& job,
                                   Deadline deadline);
+
+// A whole variable for a process that keeps it by itself, as the ps would start it.
+// InvalidArgument: options out of range.
+StatusOr<std::unique_ptr<DenseTable>> make_dense_table(const v1::DenseOptions& variable,
+                                                       uint64_t seed);
 
 // Cuts a gradient of elements [values.begin, ...) of a variable into the parts of each shard and
 // adds them to the shards' pushes (`messages`, one per shard of `routes`). InvalidArgument: not

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "ps/client.h"
 #include "ps/prepared.h"
 
 namespace starling {
@@ -47,6 +48,12 @@ StatusOr<std::unique_ptr<DenseTable>> DenseVariable::make_part(uint32_t part) co
   STARLING_ASSIGN_OR_RETURN(DenseOptions options, dense_options(proto_, seed_));
   options.begin = split_.begin(part);
   options.end = split_.end(part);
+  return DenseTable::make(options);
+}
+
+StatusOr<std::unique_ptr<DenseTable>> make_dense_table(const v1::DenseOptions& variable,
+                                                       uint64_t seed) {
+  STARLING_ASSIGN_OR_RETURN(const DenseOptions options, dense_options(variable, seed));
   return DenseTable::make(options);
 }
 

@@ -58,17 +58,18 @@ void Evaluator::add(std::span<const float> predictions, std::span<const float> l
       ++not_numbers_;
       continue;
     }
-    const double p = std::clamp(static_cast<double>(predictions[i]), 0.0, 1.0);
+    const double raw = predictions[i];
+    const double p = std::clamp(raw, 0.0, 1.0);
     const double label = labels[i];
     const double sure = std::clamp(p, kNearest, 1 - kNearest);
     sums_.samples += 1;
     sums_.weight += weight;
     sums_.labels += weight * label;
-    sums_.predictions += weight * p;
+    sums_.predictions += weight * raw;
     sums_.log_loss -= weight * (label * std::log(sure) + (1 - label) * std::log(1 - sure));
     sums_.right += (p >= 0.5) == (label >= 0.5) ? weight : 0.0F;
-    sums_.absolute += weight * std::abs(p - label);
-    sums_.squared += weight * (p - label) * (p - label);
+    sums_.absolute += weight * std::abs(raw - label);
+    sums_.squared += weight * (raw - label) * (raw - label);
     const Point point{static_cast<float>(p), labels[i], weight};
     if (options_.buckets == 0) {
       points_.push_back(point);

@@ -12,18 +12,20 @@
 
 namespace starling {
 
-// Of predictions that are probabilities and labels that are 0 or 1; a weight counts as that many
-// samples. NaN where a number is not defined, such as the AUC of one class.
+// Of predictions and labels; a weight counts as that many samples. AUC, log loss and accuracy are
+// of probabilities and labels that are 0 or 1, the others of any. NaN where a number is not
+// defined, such as the AUC of one class.
 struct Evaluation {
   uint64_t samples = 0;
   double auc = 0;
   double log_loss = 0;
-  double accuracy = 0;     // at 0.5
-  double mae = 0;          // mean absolute error
-  double rmse = 0;         // root of the mean squared error
-  double calibration = 0;  // sum of predictions / sum of labels
-  double group_auc = 0;    // mean over the groups that have both labels, by their weight
-  uint64_t groups = 0;     // of these
+  double accuracy = 0;           // at 0.5
+  double mae = 0;                // mean absolute error
+  double rmse = 0;               // root of the mean squared error
+  double calibration = 0;        // sum of predictions / sum of labels
+  double group_auc = 0;          // mean over the groups that have both labels, by their weight
+  uint64_t groups = 0;           // of these
+  std::vector<Evaluation> more;  // of the labels behind the first, where a job has several
 };
 
 struct EvaluatorOptions {
@@ -36,8 +38,8 @@ class Evaluator {
  public:
   explicit Evaluator(EvaluatorOptions options = {});
 
-  // `weights` and `groups` may be empty: 1 each, and no groups. Predictions outside of [0, 1] are
-  // clipped; those that are not numbers are counted and left out.
+  // `weights` and `groups` may be empty: 1 each, and no groups. For AUC, log loss and accuracy
+  // predictions outside of [0, 1] are clipped; those that are not numbers are counted and left out.
   void add(std::span<const float> predictions, std::span<const float> labels,
            std::span<const float> weights = {}, std::span<const uint64_t> groups = {});
   // Of an evaluator with the same options.

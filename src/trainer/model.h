@@ -19,16 +19,34 @@ namespace starling {
 struct ModelField {
   std::string name;
   uint32_t dim = 0;
+  bool is_sequence = false;  // every key's vector, in order, instead of one pooled vector
 };
+
+enum class LossKind {
+  kBinary,   // cross-entropy of each label; predictions are probabilities
+  kSoftmax,  // cross-entropy over all labels of a sample, which are parts of 1
+  kSquared,  // squared error of each label; predictions are the outputs
+};
+
+// The mean over samples of (weight of the sample) x (sum over labels of weight x loss).
+struct ModelLoss {
+  LossKind kind = LossKind::kBinary;
+  std::vector<float> label_weights;  // empty: 1 each
+  double gradient_scale = 1;         // of every gradient, not of the loss
+};
+
+enum class Precision { kFloat32, kBFloat16 };
 
 // What the job feeds a network.
 struct ModelShape {
-  std::vector<ModelField> fields;  // pooled, in the order of their columns
+  std::vector<ModelField> fields;  // pooled ones in the order of their columns
   uint32_t dense = 0;              // numbers per sample
   uint32_t labels = 1;
+  ModelLoss loss;
+  Precision precision = Precision::kFloat32;  // of what linear layers multiply
   size_t width() const {
     size_t sum = 0;
-    for (const ModelField& field : fields) sum += field.dim;
+    for (const ModelField& field : fields) sum += field.is_sequence ? 0 : field.dim;
     return sum;
   }
 };
@@ -36,7 +54,8 @@ struct ModelShape {
 struct ModelVariable {
   std::string name;
   std::vector<int64_t> shape;
-  double bound = 0;  // starts uniform in [-bound, bound]; 0: zeros
+  double bound = 0;            // starts uniform in [-bound, bound]; 0: zeros
+  std::vector<float> initial;  // the values to start with, instead; empty: by `bound`
   size_t elements() const {
     size_t product = 1;
     for (const int64_t extent : shape) product *= static_cast<size_t>(extent);
@@ -44,18 +63,26 @@ struct ModelVariable {
   }
 };
 
+// A field's vectors, one behind the other.
+struct ModelSequence {
+  std::span<const float> values;      // (keys of all samples, dim)
+  std::span<const uint32_t> lengths;  // (samples): how many keys each has
+};
+
 struct ModelInput {
   uint32_t samples = 0;
-  std::span<const float> pooled;   // (samples, width)
-  std::span<const float> dense;    // (samples, dense)
-  std::span<const float> labels;   // (samples, labels); empty to predict
-  std::span<const float> weights;  // (samples); empty: 1 each
+  std::span<const float> pooled;         // (samples, width)
+  std::span<const float> dense;          // (samples, dense)
+  std::span<const float> labels;         // (samples, labels); empty to predict
+  std::span<const float> weights;        // (samples); empty: 1 each
+  std::vector<ModelSequence> sequences;  // one per field that is a sequence, in their order
 };
 
 struct ModelOutput {
   std::span<float> predictions;             // (samples, labels)
   std::span<float> pooled;                  // gradient of ModelInput.pooled
   std::vector<std::span<float>> variables;  // gradient of each variable
+  std::vector<std::span<float>> sequences;  // gradient of each of ModelInput.sequences
 };
 
 class Model {

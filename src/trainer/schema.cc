@@ -50,12 +50,36 @@ Status set_table(const TableSection& section, v1::TableOptions* out) {
   return absl::OkStatus();
 }
 
+StatusOr<ModelLoss> model_loss(const JobOptions& job, uint32_t labels) {
+  ModelLoss loss;
+  loss.gradient_scale = job.train.gradient_scale;
+  if (job.train.loss == "softmax") loss.kind = LossKind::kSoftmax;
+  if (job.train.loss == "squared") loss.kind = LossKind::kSquared;
+  if (loss.kind == LossKind::kSoftmax && labels < 2) {
+    return invalid_argument("train.loss: softmax needs two labels or more, the job has {}", labels);
+  }
+  for (const std::string& text : job.train.label_weights) {
+    const std::optional<double> number = parse_real(text);
+    if (!number.has_value() || !(*number >= 0)) {
+      return invalid_argument("train.label_weights: '{}' is no number from 0", text);
+    }
+    loss.label_weights.push_back(static_cast<float>(*number));
+  }
+  if (!loss.label_weights.empty() && loss.label_weights.size() != labels) {
+    return invalid_argument("train.label_weights: {} weights, the job has {} labels",
+                            loss.label_weights.size(), labels);
+  }
+  return loss;
+}
+
 }  // namespace
 
 StatusOr<ModelShape> model_shape(const JobOptions& job, const v1::StartSampleReply& dataset) {
   ModelShape shape;
   shape.dense = static_cast<uint32_t>(dataset.dense_fields_size());
   shape.labels = static_cast<uint32_t>(std::max(1, dataset.label_fields_size()));
+  STARLING_ASSIGN_OR_RETURN(shape.loss, model_loss(job, shape.labels));
+  if (job.dense.precision == "bfloat16") shape.precision = Precision::kBFloat16;
   for (const std::string& name : dataset.key_fields()) {
     const auto field = std::find_if(job.fields.begin(), job.fields.end(),
                                     [&](const FieldSection& one) { return one.name == name; });
@@ -67,7 +91,9 @@ StatusOr<ModelShape> model_shape(const JobOptions& job, const v1::StartSampleRep
       return invalid_argument("field '{}' needs table '{}', which the job does not have", name,
                               table);
     }
-    shape.fields.push_back({.name = name, .dim = static_cast<uint32_t>(section->dim)});
+    shape.fields.push_back({.name = name,
+                            .dim = static_cast<uint32_t>(section->dim),
+                            .is_sequence = field != job.fields.end() && field->pooling == "none"});
   }
   return shape;
 }

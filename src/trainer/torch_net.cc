@@ -22,6 +22,37 @@ void copy_out(const torch::Tensor& from, std::span<float> to) {
   std::copy_n(flat.data_ptr<float>(), to.size(), to.data());
 }
 
+TorchNet::Sequence padded(const ModelSequence& from, int64_t dim, bool with_grad) {
+  const int64_t samples = static_cast<int64_t>(from.lengths.size());
+  // At least one, so that no tensor is empty.
+  const int64_t longest =
+      std::max<int64_t>(1, *std::max_element(from.lengths.begin(), from.lengths.end()));
+  TorchNet::Sequence out{.values = torch::zeros({samples, longest, dim}),
+                         .lengths = torch::empty({samples}, torch::kInt64)};
+  float* to = out.values.data_ptr<float>();
+  const float* at = from.values.data();
+  for (int64_t i = 0; i < samples; ++i, to += longest * dim) {
+    const int64_t length = from.lengths[static_cast<size_t>(i)];
+    std::copy_n(at, length * dim, to);
+    at += length * dim;
+    out.lengths.data_ptr<int64_t>()[i] = length;
+  }
+  out.values.set_requires_grad(with_grad);
+  return out;
+}
+
+void copy_unpadded(const torch::Tensor& from, std::span<const uint32_t> lengths,
+                   std::span<float> to) {
+  const torch::Tensor flat = from.contiguous();
+  const int64_t stride = flat.size(1) * flat.size(2);
+  const float* at = flat.data_ptr<float>();
+  float* out = to.data();
+  for (size_t i = 0; i < lengths.size(); ++i, at += stride) {
+    out = std::copy_n(at, lengths[i] * flat.size(2), out);
+  }
+  STARLING_CHECK(out == to.data() + to.size(), "a gradient of another shape");
+}
+
 }  // namespace
 
 const ConfValue* ModelParams::find(const std::string& name) {
@@ -63,6 +94,19 @@ std::vector<int64_t> ModelParams::wholes(const std::string& name, std::vector<in
                                value->origin.text, choice_.name, name, value->named());
   }
   return out;
+}
+
+std::string ModelParams::text(const std::string& name) {
+  const ConfValue* value = find(name);
+  return value == nullptr ? std::string() : value->text;
+}
+
+void ModelParams::refuse(const std::string& name, const std::string& allowed) {
+  if (!status_.ok()) return;
+  const ConfValue* value = find(name);
+  const std::string& where = value == nullptr ? choice_.origin.text : value->origin.text;
+  status_ = invalid_argument("{}: model.{}.{} is {}; allowed: {}", where, choice_.name, name,
+                             value == nullptr ? "missing" : value->named(), allowed);
 }
 
 Status ModelParams::done() const {
@@ -133,29 +177,67 @@ TorchNet::Inputs TorchNet::inputs_of(const ModelInput& input, bool with_grad) co
   }
   int64_t column = 0;
   for (const ModelField& field : shape_.fields) {
+    if (field.is_sequence) {
+      out.sequences.push_back(padded(input.sequences[out.sequences.size()], field.dim, with_grad));
+      continue;
+    }
     out.fields.push_back(out.pooled.narrow(1, column, field.dim));
     column += field.dim;
   }
   return out;
 }
 
-double TorchNet::run(const ModelInput& input, const ModelOutput& out) {
-  const Inputs inputs = inputs_of(input, true);
-  const torch::Tensor logits = forward(inputs);
+torch::Tensor TorchNet::predictions_of(const torch::Tensor& logits) const {
+  switch (shape_.loss.kind) {
+    case LossKind::kBinary:
+      return at::sigmoid(logits);
+    case LossKind::kSoftmax:
+      return at::softmax(logits, 1);
+    case LossKind::kSquared:
+      break;
+  }
+  return logits;
+}
+
+torch::Tensor TorchNet::loss_of(const torch::Tensor& logits, const ModelInput& input) const {
   const torch::Tensor labels =
       torch::from_blob(data_of(input.labels), {input.samples, shape_.labels}, torch::kFloat32);
   torch::Tensor weights;
   if (!input.weights.empty()) {
     weights = torch::from_blob(data_of(input.weights), {input.samples, 1}, torch::kFloat32);
   }
-  const torch::Tensor loss =
-      at::binary_cross_entropy_with_logits(logits, labels, weights, {}, at::Reduction::Mean);
+  if (!shape_.loss.label_weights.empty()) {
+    const torch::Tensor parts =
+        torch::from_blob(data_of(shape_.loss.label_weights), {1, shape_.labels}, torch::kFloat32);
+    weights = weights.defined() ? weights * parts : parts;
+  }
+  if (shape_.loss.kind == LossKind::kBinary) {
+    const torch::Tensor mean =
+        at::binary_cross_entropy_with_logits(logits, labels, weights, {}, at::Reduction::Mean);
+    return shape_.labels == 1 ? mean : mean * static_cast<double>(shape_.labels);
+  }
+  torch::Tensor each = shape_.loss.kind == LossKind::kSoftmax ? -labels * at::log_softmax(logits, 1)
+                                                              : at::square(logits - labels);
+  if (weights.defined()) each = each * weights;
+  return each.sum() / static_cast<double>(input.samples);
+}
+
+double TorchNet::run(const ModelInput& input, const ModelOutput& out) {
+  const Inputs inputs = inputs_of(input, true);
+  const torch::Tensor logits = forward(inputs);
+  const torch::Tensor loss = loss_of(logits, input);
   torch::autograd::variable_list asked{inputs.pooled};
   asked.insert(asked.end(), values_.begin(), values_.end());
-  const torch::autograd::variable_list grads = torch::autograd::grad({loss}, asked);
+  for (const Sequence& sequence : inputs.sequences) asked.push_back(sequence.values);
+  const torch::Tensor scale =
+      torch::full_like(loss, static_cast<float>(shape_.loss.gradient_scale));
+  const torch::autograd::variable_list grads = torch::autograd::grad({loss}, asked, {scale});
   copy_out(grads[0], out.pooled);
   for (size_t i = 0; i < values_.size(); ++i) copy_out(grads[i + 1], out.variables[i]);
-  copy_out(at::sigmoid(logits.detach()), out.predictions);
+  for (size_t i = 0; i < inputs.sequences.size(); ++i) {
+    copy_unpadded(grads[values_.size() + 1 + i], input.sequences[i].lengths, out.sequences[i]);
+  }
+  copy_out(predictions_of(logits.detach()), out.predictions);
   return loss.item<double>();
 }
 
@@ -170,7 +252,7 @@ StatusOr<double> TorchNet::train(const ModelInput& input, const ModelOutput& out
 Status TorchNet::predict(const ModelInput& input, std::span<float> predictions) {
   try {
     const torch::NoGradGuard guard;
-    copy_out(at::sigmoid(forward(inputs_of(input, false))), predictions);
+    copy_out(predictions_of(forward(inputs_of(input, false))), predictions);
     return absl::OkStatus();
   } catch (const std::exception& error) {
     return internal_error("the network failed: {}", error.what());

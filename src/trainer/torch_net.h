@@ -20,6 +20,9 @@ class ModelParams {
   explicit ModelParams(const Choice& choice) : choice_(choice) {}
   int64_t whole(const std::string& name, int64_t fallback, int64_t least, int64_t most);
   std::vector<int64_t> wholes(const std::string& name, std::vector<int64_t> fallback);
+  std::string text(const std::string& name);  // empty: not given
+  // What the model read of `name` does not fit; `allowed` would.
+  void refuse(const std::string& name, const std::string& allowed);
   // InvalidArgument: the first that was wrong, or one that nobody asked for.
   Status done() const;
 
@@ -32,10 +35,15 @@ class ModelParams {
 
 class TorchNet : public Model {
  public:
+  struct Sequence {
+    torch::Tensor values;   // (samples, longest, dim), zeros behind the end of each
+    torch::Tensor lengths;  // (samples), whole numbers
+  };
   struct Inputs {
     torch::Tensor pooled;               // (samples, width)
     torch::Tensor dense;                // (samples, dense); undefined without dense fields
     std::vector<torch::Tensor> fields;  // views of `pooled`, (samples, dim) each
+    std::vector<Sequence> sequences;    // of the fields that are
     int64_t samples = 0;
     // What a network sees as plain numbers: all embeddings, then the dense values.
     torch::Tensor all() const { return dense.defined() ? torch::cat({pooled, dense}, 1) : pooled; }
@@ -48,14 +56,19 @@ class TorchNet : public Model {
   Status predict(const ModelInput& input, std::span<float> predictions) override;
 
  protected:
-  // Logits (samples, labels).
+  // Logits, or outputs of a squared loss: (samples, labels).
   virtual torch::Tensor forward(const Inputs& inputs) = 0;
 
   const ModelShape& shape() const { return shape_; }
   int64_t width_all() const { return static_cast<int64_t>(shape_.width()) + shape_.dense; }
   // Adds a variable; its number is good for value().
   size_t add(std::string name, std::vector<int64_t> shape, double bound);
+  void start_with(size_t variable, std::vector<float> initial) {
+    variables_[variable].initial = std::move(initial);
+  }
   const torch::Tensor& value(size_t variable) const { return values_[variable]; }
+  // After bind(): whose gradient is asked for instead, on the same memory.
+  void replace(size_t variable, torch::Tensor value) { values_[variable] = std::move(value); }
 
   // A layer y = x W^T + b; its numbers are those of W and b.
   struct Linear {
@@ -70,6 +83,8 @@ class TorchNet : public Model {
  private:
   Inputs inputs_of(const ModelInput& input, bool with_grad) const;
   double run(const ModelInput& input, const ModelOutput& out);
+  torch::Tensor loss_of(const torch::Tensor& logits, const ModelInput& input) const;
+  torch::Tensor predictions_of(const torch::Tensor& logits) const;
 
   const ModelShape shape_;
   std::vector<ModelVariable> variables_;

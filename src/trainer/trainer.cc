@@ -14,28 +14,14 @@ std::span<const float> floats(const std::optional<Tensor>& tensor) {
   return tensor.has_value() ? tensor->values<float>() : std::span<const float>();
 }
 
+// One label of many: values i, i + labels, ...
+std::vector<float> column_of(std::span<const float> values, size_t label, size_t labels) {
+  std::vector<float> out;
+  for (size_t i = label; i < values.size(); i += labels) out.push_back(values[i]);
+  return out;
+}
+
 }  // namespace
-
-// One worker's network and its memory.
-struct Trainer::Network {
-  std::unique_ptr<Model> model;
-  std::vector<DenseCopy> copies;           // as they were pulled
-  std::vector<std::vector<float>> values;  // what the model is bound to
-  std::vector<Tensor> gradients;           // one per variable
-  std::vector<float> pooled, pooled_gradient, predictions;
-  uint64_t steps = 0;
-  StepTimes times;  // of the step at hand
-
-  ModelInput input(const StepBatch& batch) {
-    pooled.resize(size_t{batch.layout.samples()} * batch.layout.width());
-    batch.layout.gather(pooled);
-    return {.samples = batch.layout.samples(),
-            .pooled = pooled,
-            .dense = floats(batch.dense),
-            .labels = floats(batch.labels),
-            .weights = floats(batch.weights)};
-  }
-};
 
 Trainer::Trainer(const JobOptions& job, TrainerClients clients, Options options, ModelShape shape)
     : job_(job),
@@ -50,32 +36,47 @@ StatusOr<std::unique_ptr<Trainer>> Trainer::make(const JobOptions& job, TrainerC
                                                  const v1::StartSampleReply& dataset) {
   STARLING_ASSIGN_OR_RETURN(ModelShape shape, model_shape(job, dataset));
   std::unique_ptr<Trainer> trainer(new Trainer(job, clients, std::move(options), std::move(shape)));
-  for (size_t i = 0; i < trainer->options_.ranks.size(); ++i) {
-    STARLING_ASSIGN_OR_RETURN(std::unique_ptr<Network> network, trainer->make_network());
-    trainer->networks_.push_back(std::move(network));
-  }
-  STARLING_ASSIGN_OR_RETURN(trainer->evaluating_, trainer->make_network());
-  STARLING_ASSIGN_OR_RETURN(trainer->schema_,
-                            create_option(job, trainer->networks_.front()->model->variables()));
+  STARLING_RETURN_IF_ERROR(trainer->make_learners());
   return trainer;
 }
 
-StatusOr<std::unique_ptr<Trainer::Network>> Trainer::make_network() const {
-  auto network = std::make_unique<Network>();
-  STARLING_ASSIGN_OR_RETURN(network->model, make_model(job_.model, shape_));
-  std::vector<std::span<float>> bound;
-  for (const ModelVariable& variable : network->model->variables()) {
-    bound.emplace_back(network->values.emplace_back(variable.elements()));
-    network->copies.push_back({.variable = variable.name});
-    network->gradients.push_back(
-        Tensor::allocate(DType::kFloat32, {static_cast<int64_t>(variable.elements())}));
+Status Trainer::make_learners() {
+  STARLING_ASSIGN_OR_RETURN(evaluating_, Learner::make(job_.model, shape_));
+  const std::vector<ModelVariable>& variables = evaluating_->model().variables();
+  STARLING_ASSIGN_OR_RETURN(schema_, create_option(job_, variables));
+  STARLING_ASSIGN_OR_RETURN(variables_,
+                            Variables::make(job_, *clients_.ps, schema_, options_.ranks.size()));
+  std::vector<std::span<float>> evaluated;
+  for (const ModelVariable& variable : variables) evaluated_.emplace_back(variable.elements());
+  evaluated.assign(evaluated_.begin(), evaluated_.end());
+  evaluating_->bind(std::move(evaluated));
+  for (size_t i = 0; i < options_.ranks.size(); ++i) {
+    STARLING_ASSIGN_OR_RETURN(std::unique_ptr<Learner> learner, Learner::make(job_.model, shape_));
+    learner->bind(variables_->memory(i));
+    learners_.push_back(std::move(learner));
   }
-  network->model->bind(bound);
-  return network;
+  if (job_.train.dump.empty()) return absl::OkStatus();
+  STARLING_ASSIGN_OR_RETURN(dump_,
+                            Dump::open(job_.train.dump, job_.train.dump_fields, shape_, variables));
+  return absl::OkStatus();
+}
+
+// Of models that come with values.
+Status Trainer::push_initial(Deadline deadline) {
+  std::vector<DenseValues> values;
+  for (const ModelVariable& variable : evaluating_->model().variables()) {
+    if (variable.initial.empty()) continue;
+    Tensor tensor = Tensor::allocate(DType::kFloat32, {static_cast<int64_t>(variable.elements())});
+    std::copy(variable.initial.begin(), variable.initial.end(),
+              tensor.mutable_values<float>().begin());
+    values.push_back({.variable = variable.name, .values = std::move(tensor)});
+  }
+  return values.empty() ? absl::OkStatus() : clients_.ps->push({}, std::move(values), deadline);
 }
 
 Status Trainer::start(Deadline deadline) {
   STARLING_RETURN_IF_ERROR(clients_.ps->create(schema_, deadline));
+  STARLING_RETURN_IF_ERROR(push_initial(deadline));
   v1::FreezeOption freeze;
   if (options_.staleness.has_value()) freeze.set_staleness(*options_.staleness);
   freeze.set_ranks(static_cast<uint32_t>(job_.train.threads * job_.cluster.trainers));
@@ -90,67 +91,88 @@ Status Trainer::start(Deadline deadline) {
   return absl::OkStatus();
 }
 
-Status Trainer::pull_dense(Network& network, Deadline deadline) {
+Status Trainer::step(size_t index, Worker& worker, std::unique_ptr<StepBatch> batch,
+                     Deadline deadline) {
   const RealClock clock;
-  const TimePoint since = clock.now();
-  STARLING_ASSIGN_OR_RETURN(network.copies,
-                            clients_.ps->pull_dense(std::move(network.copies), deadline));
-  for (size_t i = 0; i < network.copies.size(); ++i) {
-    const std::span<const float> values = network.copies[i].values.values<float>();
-    std::copy(values.begin(), values.end(), network.values[i].begin());
+  Learner& learner = *learners_[index];
+  StepTimes times;
+  TimePoint since = clock.now();
+  const auto lap = [&] {
+    const TimePoint now = clock.now();
+    return seconds_of(now - std::exchange(since, now));
+  };
+  STARLING_RETURN_IF_ERROR(variables_->refresh(index, deadline));
+  times.dense = lap();
+  const ModelInput& input = learner.gather(*batch);
+  if (dump_ != nullptr) dump_->variables(learner.model().variables(), learner.values());
+  times.gathering = lap();
+  STARLING_ASSIGN_OR_RETURN(const double loss, learner.train());
+  times.computing = lap();
+  if (const std::optional<std::string> bad = learner.first_bad(loss); bad.has_value()) {
+    return skip(worker, std::move(batch), *bad);
   }
-  network.times.dense += seconds_of(clock.now() - since);
+  if (dump_ != nullptr) dump_->batch(*batch, input, learner.predictions(), loss);
+  learner.clip(job_.train.clip_norm);
+  note(learner, *batch, loss);
+  STARLING_RETURN_IF_ERROR(push(learner, worker, std::move(batch), deadline));
+  times.pushing = lap();
+  note(times, worker);
   return absl::OkStatus();
 }
 
-Status Trainer::step(Network& network, Worker& worker, std::unique_ptr<StepBatch> batch,
+Status Trainer::push(Learner& learner, Worker& worker, std::unique_ptr<StepBatch> batch,
                      Deadline deadline) {
-  const RealClock clock;
-  if (network.steps++ % options_.dense_every == 0) {
-    STARLING_RETURN_IF_ERROR(pull_dense(network, deadline));
+  std::vector<std::span<const float>> gradients;
+  for (const Tensor& gradient : learner.variable_gradients()) {
+    gradients.push_back(gradient.values<float>());
   }
-  TimePoint since = clock.now();
-  const ModelInput input = network.input(*batch);
-  network.pooled_gradient.resize(network.pooled.size());
-  network.predictions.resize(size_t{input.samples} * shape_.labels);
-  ModelOutput out{.predictions = network.predictions, .pooled = network.pooled_gradient};
-  for (Tensor& gradient : network.gradients) {
-    // The push before may still be on its way with the memory of the last step.
-    gradient = Tensor::allocate(DType::kFloat32, gradient.shape());
-    out.variables.push_back(gradient.mutable_values<float>());
-  }
-  network.times.gathering += seconds_of(clock.now() - since);
-  since = clock.now();
-  STARLING_ASSIGN_OR_RETURN(const double loss, network.model->train(input, out));
-  network.times.computing += seconds_of(clock.now() - since);
-  if (!std::isfinite(loss)) {
-    return invalid_argument("the loss of batch {}/{}/{} is not a number", batch->id.epoch(),
-                            batch->id.item(), batch->id.number());
-  }
-  note(network, *batch, loss);
-  since = clock.now();
+  STARLING_ASSIGN_OR_RETURN(const bool is_applied, variables_->apply(gradients, batch->step));
   std::vector<WorkerVariable> dense;
-  for (size_t i = 0; i < network.gradients.size(); ++i) {
-    dense.push_back(
-        {.options = &schema_.variables(static_cast<int>(i)), .gradient = network.gradients[i]});
+  for (size_t i = 0; i < gradients.size() && !is_applied; ++i) {
+    dense.push_back({.options = &schema_.variables(static_cast<int>(i)),
+                     .gradient = learner.variable_gradients()[i]});
   }
-  const Status pushed =
-      worker.push(std::move(batch), {.pooled = network.pooled_gradient}, dense, deadline);
-  network.times.pushing += seconds_of(clock.now() - since);
-  return pushed;
+  return worker.push(std::move(batch), learner.gradients(), dense, deadline);
 }
 
-void Trainer::note(const Network& network, const StepBatch& batch, double loss) {
-  const MutexLock lock(mutex_);
-  if (shape_.labels == 1) {
-    window_.add(network.predictions, floats(batch.labels), floats(batch.weights));
+Status Trainer::skip(Worker& worker, std::unique_ptr<StepBatch> batch, const std::string& bad) {
+  if (job_.train.on_nan == "stop") {
+    return invalid_argument(
+        "batch {}/{}/{} gives what is not a number: {}; train.on_nan: skip leaves such batches out",
+        batch->id.epoch(), batch->id.item(), batch->id.number(), bad);
   }
+  worker.refuse(std::move(batch));
+  const MutexLock lock(mutex_);
+  ++progress_.skipped;
+  return absl::OkStatus();
+}
+
+void Trainer::note(const StepTimes& times, const Worker& worker) {
+  const v1::DatasetCounts counts = worker.dataset_counts();
+  const uint64_t staleness = worker.counts().staleness_max;
+  const MutexLock lock(mutex_);
+  progress_.hub = counts;
+  progress_.staleness_max = std::max(progress_.staleness_max, staleness);
+  progress_.times.add(times);
+}
+
+void Trainer::note(const Learner& learner, const StepBatch& batch, double loss) {
+  // Labels behind the first are measured by evaluations alone.
+  const std::vector<float> predictions = column_of(learner.predictions(), 0, shape_.labels);
+  const std::vector<float> labels = column_of(floats(batch.labels), 0, shape_.labels);
+  const MutexLock lock(mutex_);
+  window_.add(predictions, labels, floats(batch.weights));
   window_loss_ += loss;
   ++window_batches_;
   progress_.samples += batch.layout.samples();
   ++progress_.batches;
+  staleness_sum_ += static_cast<double>(batch.staleness);
+  progress_.staleness_mean = staleness_sum_ / static_cast<double>(progress_.batches);
   window_samples_ += batch.layout.samples();
-  if (window_samples_ < options_.window_samples) return;
+  if (window_samples_ >= options_.window_samples) begin_window();
+}
+
+void Trainer::begin_window() {
   progress_.window = window_.result();
   progress_.loss = window_loss_ / static_cast<double>(window_batches_);
   window_.clear();
@@ -176,16 +198,11 @@ Status Trainer::train_rank(size_t index, const v1::StartSampleOption& dataset,
                  .start_clock = clocks_[index],
                  .staleness = options_.staleness,
                  .ahead = options_.ahead});
-  Network& network = *networks_[index];
   while (!stopping_.load(std::memory_order_relaxed)) {
     STARLING_ASSIGN_OR_RETURN(std::unique_ptr<StepBatch> batch, worker.next(deadline));
     if (batch == nullptr) break;
     STARLING_RETURN_IF_ERROR(begin_epoch(batch->id.epoch(), on_epoch));
-    STARLING_RETURN_IF_ERROR(step(network, worker, std::move(batch), deadline));
-    const MutexLock lock(mutex_);
-    progress_.hub = worker.dataset_counts();
-    progress_.staleness_max = std::max(progress_.staleness_max, worker.counts().staleness_max);
-    progress_.times.add(std::exchange(network.times, {}));
+    STARLING_RETURN_IF_ERROR(step(index, worker, std::move(batch), deadline));
   }
   STARLING_RETURN_IF_ERROR(worker.flush(deadline));
   clocks_[index] = worker.clock();
@@ -202,9 +219,9 @@ Status Trainer::train(const v1::StartSampleOption& dataset, const OnEpoch& on_ep
     const MutexLock lock(epoch_mutex_);
     epoch_ = dataset.first_epoch();
   }
-  std::vector<Status> ends(networks_.size());
+  std::vector<Status> ends(learners_.size());
   std::vector<Thread> threads;
-  for (size_t i = 0; i < networks_.size(); ++i) {
+  for (size_t i = 0; i < learners_.size(); ++i) {
     threads.emplace_back(ThreadOptions{.name = fmt::format("worker-{}", i)}, [&, i] {
       ends[i] = train_rank(i, dataset, on_epoch, deadline);
       if (!ends[i].ok()) stop();
@@ -215,29 +232,39 @@ Status Trainer::train(const v1::StartSampleOption& dataset, const OnEpoch& on_ep
   for (const Status& end : ends) {
     if (!end.ok() && end.code() != StatusCode::kCancelled) return end;
   }
+  STARLING_RETURN_IF_ERROR(variables_->store(deadline));
   for (const Status& end : ends) STARLING_RETURN_IF_ERROR(end);
-  return absl::OkStatus();
+  return dump_ != nullptr ? dump_->close() : absl::OkStatus();
 }
 
 StatusOr<Evaluation> Trainer::evaluate(const v1::StartSampleOption& dataset, Deadline deadline) {
-  Network& network = *evaluating_;
-  STARLING_RETURN_IF_ERROR(pull_dense(network, deadline));
+  Learner& learner = *evaluating_;
+  STARLING_RETURN_IF_ERROR(variables_->snapshot(learner.values(), deadline));
   Worker worker(*clients_.hubs, *clients_.ps,
                 {.dataset = dataset, .trains = false, .ahead = options_.ahead});
-  Evaluator evaluator;
+  EvaluatorOptions how;
+  if (options_.exact_auc) how.buckets = 0;
+  std::vector<Evaluator> evaluators(shape_.labels, Evaluator(how));
   while (true) {
     STARLING_ASSIGN_OR_RETURN(std::unique_ptr<StepBatch> batch, worker.next(deadline));
     if (batch == nullptr) break;
-    const ModelInput input = network.input(*batch);
-    network.predictions.resize(size_t{input.samples} * shape_.labels);
-    STARLING_RETURN_IF_ERROR(network.model->predict(input, network.predictions));
-    evaluator.add(network.predictions, floats(batch->labels), floats(batch->weights),
-                  batch->groups.has_value() ? batch->groups->values<uint64_t>()
-                                            : std::span<const uint64_t>());
+    learner.gather(*batch);
+    STARLING_RETURN_IF_ERROR(learner.predict());
+    for (size_t label = 0; label < shape_.labels; ++label) {
+      evaluators[label].add(column_of(learner.predictions(), label, shape_.labels),
+                            column_of(floats(batch->labels), label, shape_.labels),
+                            floats(batch->weights),
+                            batch->groups.has_value() ? batch->groups->values<uint64_t>()
+                                                      : std::span<const uint64_t>());
+    }
     worker.done(std::move(batch));
   }
   STARLING_RETURN_IF_ERROR(worker.flush(deadline));
-  return evaluator.result();
+  Evaluation out = evaluators.front().result();
+  for (size_t label = 1; label < shape_.labels; ++label) {
+    out.more.push_back(evaluators[label].result());
+  }
+  return out;
 }
 
 TrainProgress Trainer::progress() const {

@@ -14,8 +14,11 @@
 #include "conf/options.h"
 #include "hub/client.h"
 #include "ps/client.h"
+#include "trainer/dump.h"
 #include "trainer/evaluator.h"
+#include "trainer/learner.h"
 #include "trainer/model.h"
+#include "trainer/variables.h"
 #include "worker/worker.h"
 
 namespace starling {
@@ -47,7 +50,10 @@ struct TrainProgress {
   double loss = 0;        // mean of the last window
   Evaluation window;      // of the last window of samples
   v1::DatasetCounts hub;  // of all hubs, as each told last
+  // Of all lookups: clocks by which the slowest rank was behind.
   uint64_t staleness_max = 0;
+  double staleness_mean = 0;
+  uint64_t skipped = 0;  // batches with a loss or gradient that is not a number
   StepTimes times;
 };
 
@@ -58,8 +64,8 @@ class Trainer {
     uint64_t start_clock = 0;
     std::optional<uint32_t> staleness;
     uint32_t ahead = 2;
-    uint32_t dense_every = 1;          // steps between pulls of the dense variables
     uint64_t window_samples = 100000;  // of progress
+    bool exact_auc = false;            // of evaluations; else by buckets
   };
 
   // `dataset`: what the hubs answered of the samples. InvalidArgument: the model does not fit them.
@@ -76,6 +82,9 @@ class Trainer {
   // synchronous jobs all others wait, too.
   using OnEpoch = std::function<Status(uint32_t epoch)>;
   Status train(const v1::StartSampleOption& dataset, const OnEpoch& on_epoch, Deadline deadline);
+  // Values of dense variables that this process keeps go to the ps: before each cut; train() does
+  // it at its end.
+  Status store_dense(Deadline deadline) { return variables_->store(deadline); }
   // Scores every sample of a dataset.
   StatusOr<Evaluation> evaluate(const v1::StartSampleOption& dataset, Deadline deadline);
   TrainProgress progress() const;
@@ -83,26 +92,32 @@ class Trainer {
   void stop() { stopping_.store(true, std::memory_order_relaxed); }
 
  private:
-  struct Network;  // one worker's
   Trainer(const JobOptions& job, TrainerClients clients, Options options, ModelShape shape);
 
+  Status make_learners();
+  Status push_initial(Deadline deadline);
   Status train_rank(size_t worker, const v1::StartSampleOption& dataset, const OnEpoch& on_epoch,
                     Deadline deadline);
-  StatusOr<std::unique_ptr<Network>> make_network() const;
   Status begin_epoch(uint32_t epoch, const OnEpoch& on_epoch);
-  Status step(Network& network, Worker& worker, std::unique_ptr<StepBatch> batch,
+  Status step(size_t index, Worker& worker, std::unique_ptr<StepBatch> batch, Deadline deadline);
+  Status push(Learner& learner, Worker& worker, std::unique_ptr<StepBatch> batch,
               Deadline deadline);
-  Status pull_dense(Network& network, Deadline deadline);
-  void note(const Network& network, const StepBatch& batch, double loss);
+  Status skip(Worker& worker, std::unique_ptr<StepBatch> batch, const std::string& bad);
+  void note(const Learner& learner, const StepBatch& batch, double loss);
+  void note(const StepTimes& times, const Worker& worker);
+  void begin_window() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const JobOptions job_;
   const TrainerClients clients_;
   const Options options_;
   const ModelShape shape_;
   v1::CreateOption schema_;
-  std::vector<std::unique_ptr<Network>> networks_;  // one per worker
-  std::unique_ptr<Network> evaluating_;
-  std::vector<uint64_t> clocks_;  // of each rank's next step
+  std::unique_ptr<Variables> variables_;
+  std::vector<std::unique_ptr<Learner>> learners_;  // one per worker
+  std::unique_ptr<Learner> evaluating_;
+  std::vector<std::vector<float>> evaluated_;  // the variables of that one
+  std::unique_ptr<Dump> dump_;                 // null: none is asked for
+  std::vector<uint64_t> clocks_;               // of each rank's next step
   std::atomic<bool> stopping_{false};
 
   Mutex epoch_mutex_;
@@ -111,6 +126,7 @@ class Trainer {
   mutable Mutex mutex_;
   TrainProgress progress_ ABSL_GUARDED_BY(mutex_);
   Evaluator window_ ABSL_GUARDED_BY(mutex_);
+  double staleness_sum_ ABSL_GUARDED_BY(mutex_) = 0;
   double window_loss_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t window_batches_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t window_samples_ ABSL_GUARDED_BY(mutex_) = 0;

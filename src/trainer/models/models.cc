@@ -11,6 +11,7 @@ std::vector<std::string> model_names() {
 }
 
 StatusOr<std::unique_ptr<Model>> make_model(const Choice& choice, const ModelShape& shape) {
+  if (choice.name == "torchscript") return make_torchscript(choice.params.text, shape);
   for (const NamedModel& model : kModels) {
     if (choice.name != model.name) continue;
     if (shape.fields.empty()) {
@@ -18,6 +19,11 @@ StatusOr<std::unique_ptr<Model>> make_model(const Choice& choice, const ModelSha
                               choice.name);
     }
     for (const ModelField& field : shape.fields) {
+      if (field.is_sequence && !model.takes_sequences) {
+        return invalid_argument(
+            "{}: model.{} takes no sequences: field '{}' needs pooling sum or mean",
+            choice.origin.text, choice.name, field.name);
+      }
       if (field.dim < model.dim_min || (model.dim_max > 0 && field.dim > model.dim_max)) {
         return invalid_argument("{}: model.{} needs rows of {} weights, field '{}' has {}",
                                 choice.origin.text, choice.name,

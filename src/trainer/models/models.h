@@ -18,6 +18,11 @@ std::unique_ptr<TorchNet> make_ctr_dnn(const ModelShape& shape, ModelParams& par
 std::unique_ptr<TorchNet> make_deepfm(const ModelShape& shape, ModelParams& params);
 std::unique_ptr<TorchNet> make_dcn_v2(const ModelShape& shape, ModelParams& params);
 std::unique_ptr<TorchNet> make_dlrm(const ModelShape& shape, ModelParams& params);
+std::unique_ptr<TorchNet> make_din(const ModelShape& shape, ModelParams& params);
+
+// NotFound, FailedPrecondition, InvalidArgument: the file cannot be read, is of a newer torch, or
+// does not take what the job feeds it.
+StatusOr<std::unique_ptr<Model>> make_torchscript(const std::string& path, const ModelShape& shape);
 
 struct NamedModel {
   const char* name;
@@ -26,6 +31,7 @@ struct NamedModel {
   uint32_t dim_min;
   uint32_t dim_max;
   bool same_dims;
+  bool takes_sequences = false;
 };
 
 inline constexpr NamedModel kModels[] = {
@@ -36,6 +42,7 @@ inline constexpr NamedModel kModels[] = {
     {"deepfm", make_deepfm, 2, 0, true},
     {"dcn_v2", make_dcn_v2, 1, 0, false},
     {"dlrm", make_dlrm, 1, 0, true},
+    {"din", make_din, 1, 0, false, true},
 };
 
 // Of fields whose rows start with a linear weight: the sum of these weights (samples, 1), and the

@@ -1,0 +1,38 @@
+// What library multiplies this process's matrices, and whether it knows the CPU. A reference BLAS,
+// or an OpenBLAS that is older than the CPU and falls back to its oldest kernels, costs a factor of
+// five.
+//
+// Uses: base. Threads: free functions, before the first thread is started.
+#pragma once
+
+#include <string>
+
+#include "base/status.h"
+
+namespace starling {
+
+struct BlasFacts {
+  enum class Library { kOpenBlas, kMkl, kBlis, kUnknown };
+  Library library = Library::kUnknown;
+  std::string core;  // of OpenBLAS: the kernels it has chosen
+  bool has_avx2 = false;
+  bool has_avx512 = false;
+};
+
+struct BlasVerdict {
+  bool is_slow = false;
+  std::string text;       // what was found and, when it is slow, what to do
+  std::string core_type;  // OPENBLAS_CORETYPE that would mend it; empty: nothing would
+};
+
+// Of the libraries that are loaded.
+BlasFacts blas_facts();
+BlasVerdict judge_blas(const BlasFacts& facts);
+
+// Makes sure that matrix products are fast. A wrong kernel is mended by starting this program once
+// more with `arguments` and OPENBLAS_CORETYPE set (the call does not return then). The text says
+// what is used. FailedPrecondition: slow, beyond mending, and `allow_slow` is not given; the
+// message says what to install.
+StatusOr<std::string> ensure_fast_blas(char** arguments, bool allow_slow);
+
+}  // namespace starling
