@@ -501,7 +501,7 @@ std::string HubServer::progress() const { return control_->progress(); }
 
 Status HubServer::stop(Deadline deadline) {
   if (std::exchange(stopped_, true)) return absl::OkStatus();
-  const Status stopped = server_->stop(deadline);
+  Status stopped = server_->stop(deadline);
   control_->end_datasets();
   control_lane_->post([control = control_, lane = control_lane_] {
     // Closed by a task of its own: a client is not destroyed inside of its callback.

@@ -34,7 +34,7 @@ class Output {
 
  private:
   Status flush() {
-    const Status status = writer_->write(bytes_of({text_.data(), text_.size()}));
+    Status status = writer_->write(bytes_of({text_.data(), text_.size()}));
     text_.clear();
     return status;
   }

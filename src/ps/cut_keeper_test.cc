@@ -41,7 +41,7 @@ class TurnedLane final : public Lane {
   }
 
  private:
-  const RealClock clock_;
+  const RealClock clock_{};
   Mutex mutex_;
   std::vector<Task> tasks_ ABSL_GUARDED_BY(mutex_);
 };
@@ -116,7 +116,7 @@ class CutKeeperTest : public testing::Test {
     ASSERT_TRUE(bench_.answered(token));
   }
 
-  const RealClock clock_;
+  const RealClock clock_{};
   const std::unique_ptr<FileSystems> fs_ = make_files(clock_);
   ShardBench bench_;
   std::shared_ptr<TurnedLane> lane_ = std::make_shared<TurnedLane>();

@@ -151,7 +151,7 @@ StatusOr<Cut> publish_cut(FileSystem& fs, const CutDraft& draft) {
   StatusOr<Cut> before = in_place();
   if (before.status().code() != StatusCode::kNotFound) return before;
   STARLING_ASSIGN_OR_RETURN(const ckpt::Manifest manifest, complete(fs, draft));
-  const Status status = write_manifest(fs, draft.path, manifest, Existing::kKeep);
+  Status status = write_manifest(fs, draft.path, manifest, Existing::kKeep);
   if (status.ok()) return Cut{draft.path, manifest};
   // The rename may have happened and its answer been lost.
   if (status.code() == StatusCode::kUnavailable || status.code() == StatusCode::kAlreadyExists) {
@@ -212,14 +212,15 @@ CutPublisher::~CutPublisher() {
 }
 
 void CutPublisher::push(Task task) {
-  bool is_taken = false;
   {
     MutexLock lock(mutex_);
-    is_taken = !is_stopping_ && tasks_.size() < options_.pending_max;
-    if (is_taken) tasks_.push_back(std::move(task));
-    changed_.notify_all();
+    if (!is_stopping_ && tasks_.size() < options_.pending_max) {
+      tasks_.push_back(std::move(task));
+      changed_.notify_all();
+      return;
+    }
   }
-  if (!is_taken && task.done) {
+  if (task.done) {
     task.done(resource_exhausted("{} cuts wait to be published, the limit", options_.pending_max));
   }
 }

@@ -166,7 +166,7 @@ Status CutSaver::begin(const v1::SaveOption& option) {
     if (is_it) base = &one;
   }
   for (const std::string& name : save_->tables) {
-    if (const Status status = begin_table(*save_, name, base); !status.ok()) {
+    if (Status status = begin_table(*save_, name, base); !status.ok()) {
       cancel(option.cut_id());
       return status;
     }

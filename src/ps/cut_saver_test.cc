@@ -30,7 +30,7 @@ class CutSaverTest : public ::testing::Test {
     return job;
   }
 
-  const RealClock clock_;
+  const RealClock clock_{};
   const std::unique_ptr<FileSystems> fs_ = FileSystems::standard({}, clock_);
 };
 

@@ -11,7 +11,7 @@ using ::testing::HasSubstr;
 
 class CutTest : public ::testing::Test {
  protected:
-  const RealClock clock_;
+  const RealClock clock_{};
   const std::unique_ptr<FileSystems> fs_ =
       FileSystems::standard({.incarnation = Incarnation{7}}, clock_);
   const std::string directory_ = "mem://cuts/job";

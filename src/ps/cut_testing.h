@@ -323,7 +323,7 @@ class CutBench {
 
   FileSystem& fs_;
   const v1::CreateOption job_;
-  const RealClock clock_;
+  const RealClock clock_{};
   std::vector<std::unique_ptr<ShardBench>> shards_;
   std::vector<std::unique_ptr<CutSaver>> savers_;
   std::map<std::string, std::unique_ptr<Table>> oracle_;

@@ -202,7 +202,7 @@ StatusOr<std::vector<std::string>> verify_cut(FileSystem& fs, const Cut& cut) {
       } while (record.kind != RecordKind::kEnd);
       return absl::OkStatus();
     };
-    const Status status = check();
+    Status status = check();
     if (status.code() == StatusCode::kDataLoss) {
       problems.emplace_back(message_of(status));
     } else if (!status.ok()) {

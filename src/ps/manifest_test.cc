@@ -43,7 +43,7 @@ class ManifestTest : public ::testing::Test {
     return ids;
   }
 
-  const RealClock clock_;
+  const RealClock clock_{};
   const std::unique_ptr<FileSystems> fs_ = FileSystems::standard({}, clock_);
   const std::string directory_ = "mem://cuts/job";
 };

@@ -387,7 +387,7 @@ Status PsServer::stop(Deadline deadline) {
     // Closed by a task of its own: a client is not destroyed inside of its callback.
     control->leave([control, lane] { lane->post([control] { control->close(); }); });
   });
-  const Status stopped = server_->stop(deadline);
+  Status stopped = server_->stop(deadline);
   // A lane of its own goes on by itself; one that was passed in may be turned by this very thread.
   if (!own_lanes_.empty() && own_lanes_.front() == control_lane_) control_->wait_closed(deadline);
   for (const auto& lane : own_lanes_) lane->stop();

@@ -221,8 +221,8 @@ Status Shard::gather_batch(PreparedBatch& batch, const Message& request, Message
       if (!all)
         first = {{part.hints.rows.begin(), part.hints.rows.begin() + part.row_keys},
                  part.hints.generation};
-      const Status status = table.gather(part.keys().first(part.row_keys),
-                                         all ? &part.hints : &first, rows.mutable_values<float>());
+      Status status = table.gather(part.keys().first(part.row_keys), all ? &part.hints : &first,
+                                   rows.mutable_values<float>());
       if (!status.ok()) return status;
       out->set_rows_tensor(static_cast<uint32_t>(reply.tensors.size()));
       reply.tensors.push_back(std::move(rows));
@@ -231,8 +231,8 @@ Status Shard::gather_batch(PreparedBatch& batch, const Message& request, Message
       if (!field.pooled) continue;
       Tensor sums = Tensor::allocate(DType::kFloat32, {static_cast<int64_t>(field.segments()), dim},
                                      options_.pool);
-      const Status status = table.pool(part.keys(), &part.hints, field.layout(), Pooling::kSum,
-                                       sums.mutable_values<float>());
+      Status status = table.pool(part.keys(), &part.hints, field.layout(), Pooling::kSum,
+                                 sums.mutable_values<float>());
       if (!status.ok()) return status;
       v1::LookupField* pooled = out->add_fields();
       pooled->set_field(field.name);

@@ -138,8 +138,9 @@ void Shard::push_keys(Call& call) {
   }
   for (const auto& [name, variable] : variables_) {
     const auto& dense = call.request.meta.push_grad().dense();
-    const bool has = std::any_of(dense.begin(), dense.end(),
-                                 [&](const auto& part) { return part.variable() == name; });
+    const bool has = std::any_of(dense.begin(), dense.end(), [&name = name](const auto& part) {
+      return part.variable() == name;
+    });
     if (has) variable->apply(call.request);
   }
   numbers_.record(operation);

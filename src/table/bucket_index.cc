@@ -110,7 +110,7 @@ IndexGroup* GroupPool::take(uint32_t count) {
   ++slab.used;
   IndexGroup* groups = slab.free;
   if (groups != nullptr) {
-    std::memcpy(&slab.free, static_cast<const void*>(groups), sizeof(IndexGroup*));
+    std::memcpy(&slab.free, static_cast<const void*>(groups), sizeof(void*));
   } else {
     groups = reinterpret_cast<IndexGroup*>(slab.data + run_bytes * slab.fresh++);
   }
@@ -122,7 +122,7 @@ void GroupPool::give(IndexGroup* groups, uint32_t count) {
   const size_t run_bytes = count * sizeof(IndexGroup);
   SizeClass& entry = classes_.at(count);
   auto slab = std::prev(entry.slabs.upper_bound(reinterpret_cast<std::byte*>(groups)));
-  std::memcpy(static_cast<void*>(groups), &slab->second.free, sizeof(IndexGroup*));
+  std::memcpy(static_cast<void*>(groups), &slab->second.free, sizeof(void*));
   slab->second.free = groups;
   const bool was_full = slab->second.used-- == slab->second.runs;
   if (slab->second.used == 0) {

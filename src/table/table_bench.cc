@@ -24,6 +24,13 @@
 #include "table/pages.h"
 #include "table/table.h"
 
+// Clang picks the width by itself and does not know the last word.
+#if defined(__clang__)
+#define STARLING_TARGET_512 [[gnu::target("avx512f,avx512vl")]]
+#else
+#define STARLING_TARGET_512 [[gnu::target("avx512f,avx512vl,prefer-vector-width=512")]]
+#endif
+
 namespace starling {
 namespace {
 
@@ -234,10 +241,8 @@ class BareLoop {
   }
 
   template <size_t kDim, int kHint>
-  [[gnu::target("avx512f,avx512vl,prefer-vector-width=512")]] void gather_512(const Visit* visits,
-                                                                              size_t distance,
-                                                                              bool touches,
-                                                                              float* out) {
+  STARLING_TARGET_512 void gather_512(const Visit* visits, size_t distance, bool touches,
+                                      float* out) {
     gather_loop<kDim, kHint>(visits, distance, touches, out);
   }
   template <size_t kDim, int kHint>
@@ -246,8 +251,8 @@ class BareLoop {
     gather_loop<kDim, kHint>(visits, distance, touches, out);
   }
   template <size_t kDim, int kHint, bool kRule>
-  [[gnu::target("avx512f,avx512vl,prefer-vector-width=512")]] void update_512(
-      const Visit* visits, size_t distance, const float* gradients) {
+  STARLING_TARGET_512 void update_512(const Visit* visits, size_t distance,
+                                      const float* gradients) {
     update_loop<kDim, kHint, kRule>(visits, distance, gradients);
   }
   template <size_t kDim, int kHint, bool kRule>
