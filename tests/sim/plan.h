@@ -42,6 +42,12 @@ struct Crash {
   Duration down{};  // until it comes back
 };
 
+// A change of the staleness while the job runs.
+struct NewStaleness {
+  std::optional<uint32_t> staleness;
+  Duration at{};
+};
+
 struct Plan {
   static Plan of(uint64_t seed);
   // The same work without faults.
@@ -90,10 +96,6 @@ struct Plan {
   std::vector<Duration> cuts;
   std::vector<Upkeep> upkeeps;  // one per cut
   // While the job trains its bound changes to this one, of jobs that are not synchronous.
-  struct NewStaleness {
-    std::optional<uint32_t> staleness;
-    Duration at{};
-  };
   std::optional<NewStaleness> new_staleness;
   uint64_t lead_clocks = 3;  // of announcements
 
