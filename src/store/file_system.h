@@ -89,6 +89,9 @@ inline constexpr uint64_t kToEnd = UINT64_MAX;
 struct ReadRange {
   uint64_t offset = 0;
   uint64_t bytes = kToEnd;  // fewer when the file ends before
+  // Nobody reads it again soon. A local disk is then read around the system's cache of files, by
+  // whoever reads large pieces into memory that starts at a page (ReadAhead does).
+  bool is_once = false;
 };
 
 // What happens to a file that already has the final name.

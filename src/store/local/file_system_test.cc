@@ -11,6 +11,8 @@
 #include <filesystem>
 
 #include "store/conformance_suite.h"
+#include "store/pages.h"
+#include "store/read_ahead.h"
 #include "store/test_tools.h"
 
 namespace {
@@ -178,6 +180,35 @@ TEST_F(LocalFileSystemTest, AppendingGoesOnBehindFourGigabytes) {
   auto reader = fs_.open_read(at("log"), {.offset = hole});
   ASSERT_OK(reader);
   EXPECT_EQ(*read_all(**reader, 100), "tail");
+}
+
+// Around the page cache and through it by turns: aligned chunks, a tail, pieces of any size
+// between.
+TEST_F(LocalFileSystemTest, LargeAlignedWritesAndReadsMixWithOthers) {
+  constexpr size_t kChunk = 1 << 20;
+  const std::string data = random_bytes(3 * kChunk + 12'345, 1);
+  for (const std::string& cuts : {std::string("aaa"), std::string("a1a"), std::string("1aa")}) {
+    auto writer = fs_.open_write(at("file"), Existing::kReplace);
+    ASSERT_OK(writer);
+    const Pages chunk = allocate_pages(kChunk);
+    std::string_view left = data;
+    for (const char cut : cuts) {
+      const size_t count = cut == 'a' ? kChunk : 1;
+      std::memcpy(chunk.get(), left.data(), count);
+      ASSERT_OK((*writer)->write(std::span(chunk.get(), count)));
+      left.remove_prefix(count);
+    }
+    ASSERT_OK((*writer)->write(bytes_of(left)));
+    ASSERT_OK((*writer)->publish());
+    EXPECT_TRUE(contents(fs_, at("file")) == data) << cuts;
+  }
+  for (const uint64_t offset : {uint64_t{0}, uint64_t{4096}, uint64_t{77}}) {
+    auto reader = fs_.open_read(at("file"), {.offset = offset, .is_once = true});
+    ASSERT_OK(reader);
+    auto ahead = ReadAhead::start(*std::move(reader));
+    ASSERT_OK(ahead);
+    EXPECT_TRUE(*read_all(**ahead, data.size()) == std::string_view(data).substr(offset));
+  }
 }
 
 TEST_F(LocalFileSystemTest, FileUrlsAndPlainPathsAreTheSameFile) {

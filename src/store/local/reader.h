@@ -3,6 +3,8 @@
 // Uses: base. Threads: one owner at a time.
 #pragma once
 
+#include <sys/types.h>
+
 #include <memory>
 #include <string>
 
@@ -19,10 +21,13 @@ class LocalReader final : public Reader {
   const std::string& url() const override { return url_; }
 
  private:
-  LocalReader(std::string url, Descriptor file, ReadRange range);
+  LocalReader(std::string url, Descriptor file, Descriptor direct, ReadRange range);
+  // As read(2).
+  ssize_t read_some(std::span<std::byte> into);
 
   const std::string url_;
   const Descriptor file_;
+  Descriptor direct_;  // the same file around the page cache; closed: not asked for, or refused
   uint64_t at_;
   uint64_t left_;
 };

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdint>
 
 namespace starling {
 namespace {
@@ -13,6 +14,11 @@ namespace {
 constexpr size_t kGatherBytes = 256 << 10;
 // Write-back starts while the writer still writes, so that the final fsync finds little left to do.
 constexpr uint64_t kFlushBytes = 8 << 20;
+// Large writes go around the page cache when they come from memory that starts at a page, and to a
+// place that does: its pages would be made, filled and given back for bytes that are not read soon.
+// docs/design/ps-speed.md has the numbers.
+constexpr size_t kDirectBytesMin = 1 << 20;
+constexpr size_t kDirectUnit = 4096;
 
 Status write_at(int fd, std::span<const std::byte> bytes, uint64_t offset, std::string_view url) {
   while (!bytes.empty()) {
@@ -72,7 +78,30 @@ Status LocalWriter::write(std::span<const std::byte> bytes) {
   return failed_;
 }
 
+StatusOr<std::span<const std::byte>> LocalWriter::write_direct(std::span<const std::byte> bytes) {
+  const auto from = reinterpret_cast<uintptr_t>(bytes.data());
+  const size_t count = bytes.size() / kDirectUnit * kDirectUnit;
+  if (!may_direct_ || count < kDirectBytesMin || (from | written_) % kDirectUnit != 0) return bytes;
+  if (!direct_.is_open()) {
+    direct_ = Descriptor(::open(temporary_path_.c_str(), O_WRONLY | O_DIRECT | O_CLOEXEC));
+    may_direct_ = direct_.is_open();
+  }
+  if (!may_direct_) return bytes;
+  const auto at = static_cast<off_t>(written_);
+  const ssize_t wrote = ::pwrite(direct_.get(), bytes.data(), count, at);
+  if (wrote < 0) {
+    if (errno == EINTR) return bytes;
+    if (errno != EINVAL) return system_error(errno, fmt::format("{} at {}", url_, at), "write");
+    may_direct_ = false;
+    return bytes;
+  }
+  written_ += static_cast<uint64_t>(wrote);
+  flushing_to_ = written_;
+  return bytes.subspan(static_cast<size_t>(wrote));
+}
+
 Status LocalWriter::write_through(std::span<const std::byte> bytes) {
+  STARLING_ASSIGN_OR_RETURN(bytes, write_direct(bytes));
   STARLING_RETURN_IF_ERROR(write_at(file_.get(), bytes, written_, url_));
   written_ += bytes.size();
   if (written_ - flushing_to_ >= kFlushBytes) {

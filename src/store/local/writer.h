@@ -26,6 +26,8 @@ class LocalWriter final : public Writer {
  private:
   LocalWriter(const Url& url, Existing existing, std::string temporary_path, Descriptor file);
   Status write_through(std::span<const std::byte> bytes);
+  // Writes what can go around the system's cache of files, and returns what is left.
+  StatusOr<std::span<const std::byte>> write_direct(std::span<const std::byte> bytes);
   Status publish_once();
 
   const std::string url_;
@@ -33,6 +35,8 @@ class LocalWriter final : public Writer {
   const std::string temporary_path_;
   const Existing existing_;
   Descriptor file_;
+  Descriptor direct_;               // the same file, opened for write_direct()
+  bool may_direct_ = true;          // until the file system has refused
   std::vector<std::byte> pending_;  // small writes, gathered
   uint64_t written_ = 0;
   uint64_t flushing_to_ = 0;  // the kernel was told to write back up to here
