@@ -1,7 +1,5 @@
 #include "ps/checkpoint_file.h"
 
-#include <xxhash.h>
-
 #include <array>
 #include <bit>
 #include <cstring>
@@ -9,7 +7,9 @@
 
 #include "base/ids.h"
 #include "store/block_stream.h"
+#include "store/hash.h"
 #include "store/read_ahead.h"
+#include "store/write_behind.h"
 
 namespace starling {
 namespace {
@@ -35,25 +35,6 @@ T get(const std::byte* at) {
   return value;
 }
 
-// XXH3 of bytes that come piece by piece.
-class Hash {
- public:
-  Hash() : state_(XXH3_createState()) { XXH3_64bits_reset(state_); }
-  ~Hash() { XXH3_freeState(state_); }
-  Hash(const Hash&) = delete;
-  Hash& operator=(const Hash&) = delete;
-  void add(std::span<const std::byte> bytes) {
-    XXH3_64bits_update(state_, bytes.data(), bytes.size());
-    bytes_ += bytes.size();
-  }
-  uint64_t digest() const { return XXH3_64bits_digest(state_); }
-  uint64_t bytes() const { return bytes_; }
-
- private:
-  XXH3_state_t* state_;
-  uint64_t bytes_ = 0;
-};
-
 }  // namespace
 
 class CutFileWriter::Counted final : public Writer {
@@ -65,11 +46,11 @@ class CutFileWriter::Counted final : public Writer {
   }
   Status publish() override { return target_->publish(); }
   const std::string& url() const override { return target_->url(); }
-  const Hash& hash() const { return hash_; }
+  const Xxh3& hash() const { return hash_; }
 
  private:
   const std::unique_ptr<Writer> target_;
-  Hash hash_;
+  Xxh3 hash_;
 };
 
 StatusOr<std::unique_ptr<CutFileWriter>> CutFileWriter::open(FileSystem& fs,
@@ -78,6 +59,7 @@ StatusOr<std::unique_ptr<CutFileWriter>> CutFileWriter::open(FileSystem& fs,
                                                              const FileHead& head) {
   STARLING_ASSIGN_OR_RETURN(std::unique_ptr<Writer> target,
                             fs.open_write(directory + "/" + name, Existing::kKeep));
+  STARLING_ASSIGN_OR_RETURN(target, WriteBehind::start(std::move(target)));
   std::unique_ptr<CutFileWriter> writer(new CutFileWriter());
   auto counted = std::make_unique<Counted>(std::move(target));
   writer->counted_ = counted.get();
@@ -137,11 +119,11 @@ class CutFileReader::Hashed final : public Reader {
   }
   void interrupt() override { source_->interrupt(); }
   const std::string& url() const override { return source_->url(); }
-  const Hash& hash() const { return hash_; }
+  const Xxh3& hash() const { return hash_; }
 
  private:
   const std::unique_ptr<Reader> source_;
-  Hash hash_;
+  Xxh3 hash_;
 };
 
 StatusOr<std::unique_ptr<CutFileReader>> CutFileReader::open(FileSystem& fs,
@@ -151,7 +133,7 @@ StatusOr<std::unique_ptr<CutFileReader>> CutFileReader::open(FileSystem& fs,
   std::unique_ptr<CutFileReader> reader(new CutFileReader());
   reader->file_ = file;
   reader->url_ = directory + "/" + file.name();
-  StatusOr<std::unique_ptr<Reader>> source = fs.open_read(reader->url_);
+  StatusOr<std::unique_ptr<Reader>> source = fs.open_read(reader->url_, {.is_once = true});
   if (!source.ok() && source.status().code() == StatusCode::kNotFound) {
     return data_loss("{}: missing, though the manifest of cut {} lists it", reader->url_, cut_id);
   }
@@ -195,7 +177,7 @@ Status CutFileReader::check_end() {
   std::array<std::byte, 1> more{};
   STARLING_ASSIGN_OR_RETURN(const size_t got, blocks_->read(more));
   if (got != 0) return data_loss("{}: bytes after its last record", url_);
-  const Hash& hash = hashed_->hash();
+  const Xxh3& hash = hashed_->hash();
   if (hash.bytes() != file_.bytes() || hash.digest() != file_.xxh3()) {
     return data_loss("{}: {} bytes with checksum {:016x}, the manifest says {} with {:016x}", url_,
                      hash.bytes(), hash.digest(), file_.bytes(), file_.xxh3());

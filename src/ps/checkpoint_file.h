@@ -1,7 +1,8 @@
 // One file of a cut: a head and records inside a checksummed block stream.
 // docs/format/checkpoint.md gives every byte.
 //
-// Uses: base, store, xxhash. Threads: a reader or writer has one owner at a time.
+// Uses: base, store. Threads: a reader or writer has one owner at a time; each has a thread of its
+// own that reads ahead or writes behind.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,7 @@
 #include "ps/cut_files.h"
 
 #include <fmt/format.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <array>
@@ -13,6 +14,12 @@ namespace {
 // Blocks of a snapshot's copies that wait, present: a first use of memory may take a virtual
 // machine a millisecond per megabyte, which training must not wait for.
 constexpr size_t kStockBlocks = 16;
+
+// Training goes first where cores are few. What these threads start gives way too.
+void give_way() {
+  constexpr int kNice = 5;
+  (void)::setpriority(PRIO_PROCESS, 0, kNice);
+}
 
 void stock(BufferPool& pool) {
   std::array<Buffer, kStockBlocks> blocks;
@@ -29,7 +36,7 @@ size_t CutFiles::Item::held_bytes() const {
 }
 
 void CutFiles::Item::make_bytes() {
-  if (rows.has_value()) bytes = rows->image();
+  if (rows.has_value()) rows->make_image(bytes);
   if (part.has_value()) bytes = part->encode();
   rows.reset();
   part.reset();
@@ -68,9 +75,14 @@ Status CutFiles::put(Item item, Deadline deadline) {
   return absl::OkStatus();
 }
 
-bool CutFiles::has_room() const {
+bool CutFiles::has_room() const { return wait_for_room(Deadline(TimePoint::min())); }
+
+bool CutFiles::wait_for_room(Deadline deadline) const {
   MutexLock lock(mutex_);
-  return !progress_.status.ok() || progress_.queued_bytes < options_.queue_bytes_max / 2;
+  while (progress_.status.ok() && progress_.queued_bytes >= options_.queue_bytes_max / 2) {
+    if (!changed_.wait(mutex_, deadline)) return false;
+  }
+  return true;
 }
 
 void CutFiles::finish(ckpt::ShardState state) {
@@ -142,8 +154,12 @@ bool CutFiles::next(Item& item) {
 }
 
 void CutFiles::make_items() {
+  give_way();
   if (options_.pool != nullptr) stock(*options_.pool);
   for (Item item; next(item);) {
+    if (item.bytes.empty()) {
+      if (auto spent = spent_.try_pop(); spent.ok()) item.bytes = *std::move(spent);
+    }
     item.make_bytes();
     if (!made_.push(item, Deadline::never()).ok()) break;
     if (options_.pool != nullptr) stock(*options_.pool);
@@ -152,6 +168,7 @@ void CutFiles::make_items() {
 }
 
 void CutFiles::run() {
+  give_way();
   const Status status = write_all();
   open_.clear();
   dense_.reset();
@@ -172,18 +189,20 @@ Status CutFiles::write_all() {
   STARLING_ASSIGN_OR_RETURN(const bool is_taken, fs_.exists(options_.path + "/" + kManifestName));
   if (is_taken) return already_exists("{}: holds a finished cut", options_.path);
   while (true) {
-    const StatusOr<Item> made = made_.pop(Deadline::never());
+    StatusOr<Item> made = made_.pop(Deadline::never());
     if (!made.ok()) break;  // closed: there are no more
-    const Item& item = *made;
+    Item& item = *made;
     STARLING_RETURN_IF_ERROR(status());
     STARLING_RETURN_IF_ERROR(write(item));
-    MutexLock lock(mutex_);
-    progress_.queued_bytes -= std::min(item.queued_bytes, progress_.queued_bytes);
-    progress_.bytes += item.bytes.size();
-    if (item.kind == RecordKind::kBucket || item.kind == RecordKind::kChanges) {
-      progress_.rows += image_rows(item.bytes);
+    const bool has_rows = item.kind == RecordKind::kBucket || item.kind == RecordKind::kChanges;
+    {
+      MutexLock lock(mutex_);
+      progress_.queued_bytes -= std::min(item.queued_bytes, progress_.queued_bytes);
+      progress_.bytes += item.bytes.size();
+      if (has_rows) progress_.rows += image_rows(item.bytes);
+      changed_.notify_all();
     }
-    changed_.notify_all();
+    if (has_rows) (void)spent_.try_push(std::move(item.bytes));
   }
   {
     MutexLock lock(mutex_);

@@ -58,13 +58,16 @@ class CutFiles {
     std::optional<DensePart> part;
 
     size_t held_bytes() const;
-    void make_bytes();
+    void make_bytes();        // in the memory of `bytes`
     size_t queued_bytes = 0;  // what put() counted
   };
   // Waits while the queue is full, until the deadline. DeadlineExceeded: it stayed full. Any other
   // error is the writer's, which has failed for good.
   Status put(Item item, Deadline deadline);
+  // Half of the queue is free, or the writer has failed.
   bool has_room() const;
+  // False: not until the deadline.
+  bool wait_for_room(Deadline deadline) const;
   // The writing thread drops it: giving much memory back to the system takes its time.
   void dispose(std::shared_ptr<void> memory);
   // No more items come; `state` is written last.
@@ -107,7 +110,7 @@ class CutFiles {
   const CutFilesOptions options_;
 
   mutable Mutex mutex_;
-  CondVar changed_;
+  mutable CondVar changed_;
   std::deque<Item> queue_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::shared_ptr<void>> disposed_ ABSL_GUARDED_BY(mutex_);
   bool is_finished_ ABSL_GUARDED_BY(mutex_) = false;
@@ -117,7 +120,8 @@ class CutFiles {
   Progress progress_ ABSL_GUARDED_BY(mutex_);
 
   static constexpr size_t kMadeMax = 4;
-  Queue<Item> made_{kMadeMax};  // with their bytes, in order
+  Queue<Item> made_{kMadeMax};                         // with their bytes, in order
+  Queue<std::vector<std::byte>> spent_{2 * kMadeMax};  // memory of written ones, to be used again
 
   // The writing thread's own.
   std::map<Slot, std::unique_ptr<CutFileWriter>> open_;

@@ -230,6 +230,47 @@ class RecordStream {
   Thread thread_;
 };
 
+// Makes memory for a table's rows present on a thread of its own, while others are filled: a first
+// use of memory may take a virtual machine a millisecond per megabyte.
+class RowMemory {
+ public:
+  RowMemory(size_t chunk_bytes, uint64_t chunks)
+      : thread_({.name = "cut-memory"}, [this, chunk_bytes, chunks] {
+          for (uint64_t i = 0; i < chunks; ++i) {
+            Pages chunk = Pages::map(chunk_bytes);
+            if (chunk.data() == nullptr) return;
+            chunk.ensure(chunk_bytes);
+            if (!made_.push(std::move(chunk), Deadline::never()).ok()) return;
+          }
+        }) {}
+  ~RowMemory() {
+    made_.close();
+    thread_.join();
+  }
+  RowMemory(const RowMemory&) = delete;
+  RowMemory& operator=(const RowMemory&) = delete;
+
+  // Where the table lacks it and it is there; what is missing the table makes by itself.
+  void hand_to(Table& table) {
+    if (table.is_stocked()) return;
+    if (StatusOr<Pages> chunk = made_.try_pop(); chunk.ok()) table.stock_rows(*std::move(chunk));
+  }
+
+ private:
+  static constexpr size_t kAhead = 4;
+  Queue<Pages> made_{kAhead};
+  Thread thread_;
+};
+
+// How many rows of a file are of buckets that are owned, if all have as many.
+uint64_t rows_owned(const std::vector<uint8_t>& owns, const ckpt::File& file) {
+  const auto begin = owns.begin() + file.bucket_begin();
+  const auto end = owns.begin() + file.bucket_end();
+  const auto mine =
+      static_cast<uint64_t>(std::count_if(begin, end, [](uint8_t is) { return is != 0; }));
+  return file.rows() * mine / std::max<uint64_t>(file.bucket_end() - file.bucket_begin(), 1);
+}
+
 // The floats of `from` that lie in [begin, end), where both count elements of the variable.
 void copy_overlap(const DensePart& from, uint64_t begin, uint64_t end, size_t vectors,
                   DensePart& to) {
@@ -319,9 +360,16 @@ StatusOr<TableRead> read_table(FileSystem& fs, const std::vector<Cut>& chain, Ta
       if (owns_any(owns, file)) sources.push_back({&chain[i], &file, i == 0});
     }
   }
+  uint64_t rows = 0;
+  for (const RecordStream::Source& source : sources) {
+    if (source.is_base) rows += rows_owned(owns, *source.file);
+  }
+  // The last chunk is the table's own: it makes present what it uses.
+  RowMemory memory(table.row_chunk_bytes(), rows * table.layout().stride / table.row_chunk_bytes());
   TableRead read;
   RecordStream stream(fs, std::move(sources));
   while (true) {
+    memory.hand_to(table);
     if (interrupted) STARLING_RETURN_IF_ERROR(interrupted());
     STARLING_ASSIGN_OR_RETURN(RecordStream::Item item, stream.next());
     if (item.source == nullptr) return read;

@@ -12,6 +12,7 @@ namespace {
 constexpr uint32_t kCommitWithinDefault = 3600;  // seconds
 constexpr size_t kRemembered = 16;               // committed cuts
 constexpr Duration kRetry = milliseconds(1);     // the writer is behind
+constexpr Duration kBreath = milliseconds(4);    // as long as training may wait for it in one turn
 constexpr size_t kSweepRows = 65536;             // at once
 constexpr size_t kCopyBytesMin = size_t{64} << 20;
 
@@ -292,16 +293,19 @@ bool CutSaver::advance(bool is_idle) {
     drop_rows();
     return false;
   }
-  if (!save_->files->has_room()) {
-    next_slice_ = now + kRetry;
-    return false;
-  }
   size_t copies = 0;
   for (const std::string& name : save_->tables) {
     copies += shard_.table(name)->snapshot_copy_bytes();
   }
-  const bool is_urgent = copies > save_->copy_bytes_max / 4 * 3;
-  if (!is_idle && !is_urgent && now < next_slice_) return false;
+  const size_t eighth = std::max<size_t>(save_->copy_bytes_max / 8, 1);
+  if (!is_idle && copies <= 6 * eighth && now < next_slice_) return false;
+  // Before the bound is met training waits many times for a moment, instead of once for long.
+  const Deadline breath =
+      copies > 7 * eighth ? Deadline::in(clock_, kBreath) : Deadline(TimePoint::min());
+  if (!save_->files->wait_for_room(breath)) {
+    next_slice_ = now + kRetry;
+    return false;
+  }
   Table& table = *shard_.table(save_->tables[save_->current]);
   save_->in_turn = true;
   const size_t rows = std::max<size_t>(1, options_.slice_bytes / table.layout().stride);
@@ -312,7 +316,10 @@ bool CutSaver::advance(bool is_idle) {
     next_table();
   }
   const TimePoint end = clock_.now();
-  next_slice_ = end + (end - now) * (options_.busy_share - 1);
+  // The more copies there are, the larger the part of the time that slices take, so that the bound
+  // is not met.
+  const size_t hurry = std::min<size_t>(copies / (2 * eighth), 4);
+  next_slice_ = end + (end - now) * (std::max(options_.busy_share >> hurry, 2U) - 1);
   return has_more();
 }
 

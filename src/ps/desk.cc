@@ -9,6 +9,7 @@
 namespace starling {
 namespace {
 
+constexpr Duration kRest = milliseconds(1);  // without a request: the lane has time
 constexpr Duration kProfileTime = seconds(60);
 constexpr size_t kProfileBytes = size_t{64} << 20;
 
@@ -51,6 +52,19 @@ void PsDesk::handle(Request request, Reply reply) {
     if (auto it = open_.find(token); it != open_.end()) it->second.handled = handled;
   }
   flush();
+  rest_later();
+}
+
+void PsDesk::rest_later() {
+  if (is_resting_) return;
+  is_resting_ = true;
+  lane_->call_at(now() + kRest, [self = weak_from_this(), seen = tokens_] {
+    const auto desk = self.lock();
+    if (desk == nullptr || !desk->closed_.ok()) return;
+    desk->is_resting_ = false;
+    // Page by page, so that a request waits for one of them at most.
+    if (desk->tokens_ != seen || desk->shard_->prepare()) desk->rest_later();
+  });
 }
 
 void PsDesk::flush() {

@@ -80,6 +80,8 @@ class PsDesk final : public Handler, public ShardHost, public std::enable_shared
   void send(Open& open, Message reply);
   void arm();
   void advance();
+  // Prepares the shard for new rows once no request has come for a moment.
+  void rest_later();
 
   const std::shared_ptr<Lane> lane_;
   const std::shared_ptr<PsShared> shared_;
@@ -91,6 +93,7 @@ class PsDesk final : public Handler, public ShardHost, public std::enable_shared
   uint64_t tokens_ = 0;
   uint64_t revision_ = 0;
   bool advancing_ = false;
+  bool is_resting_ = false;  // rest_later() has a timer
   TimerId timer_{};
   TimePoint armed_ = TimePoint::max();
 };

@@ -1,10 +1,11 @@
 #include "ps/prepared.h"
 
-#include <xxhash.h>
-
 #include <algorithm>
 #include <bit>
 #include <set>
+#include <span>
+
+#include "store/hash.h"
 
 namespace starling {
 namespace {
@@ -174,9 +175,9 @@ uint64_t content_hash(const Message& message) {
   v1::TensorMessage option = message.meta;
   option.clear_header();
   const std::string bytes = option.SerializeAsString();
-  uint64_t hash = XXH3_64bits(bytes.data(), bytes.size());
+  uint64_t hash = xxh3(std::as_bytes(std::span(bytes)), 0);
   for (const Tensor& tensor : message.tensors) {
-    hash = XXH3_64bits_withSeed(tensor.buffer().data(), tensor.bytes(), hash);
+    hash = xxh3(tensor.buffer().bytes(), hash);
   }
   return hash == 0 ? 1 : hash;
 }

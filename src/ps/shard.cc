@@ -305,6 +305,11 @@ DenseVariable* Shard::variable(const std::string& name) {
   return it == variables_.end() ? nullptr : it->second.get();
 }
 
+bool Shard::prepare() {
+  return std::any_of(tables_.begin(), tables_.end(),
+                     [](const auto& entry) { return entry.second->prepare(); });
+}
+
 size_t Shard::memory_bytes() const {
   size_t bytes = prepared_bytes_ + staged_bytes_;
   for (const auto& [name, table] : tables_) bytes += table->memory_bytes();

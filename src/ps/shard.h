@@ -116,6 +116,9 @@ class Shard {
   uint64_t generation() const { return options_.generation; }
   uint64_t step() const { return step_; }
   size_t memory_bytes() const;
+  // Makes memory present that the next new rows will need, at most one huge page of it. No state
+  // changes. False: enough is. For a lane that has nothing else to do.
+  bool prepare();
   const ShardCounts& counts() const { return counts_; }
   const RankClocks& clocks() const { return clocks_; }
   // The newest batch that each rank has finished here, with its clock after it.

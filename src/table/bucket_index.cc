@@ -11,6 +11,7 @@ namespace {
 
 constexpr size_t kSmallSlabBytes = 64 << 10;
 constexpr size_t kSmallRunBytesMax = 4 << 10;
+// Buckets of two sizes may want a new slab in one operation.
 constexpr size_t kSpareChunksMax = 2;
 constexpr uint16_t kOverflowMax = 0xffff;
 // Rows per group that a bucket may have: half of its slots. Then one key in 500 or fewer live
@@ -136,7 +137,7 @@ void GroupPool::give(IndexGroup* groups, uint32_t count) {
 }
 
 bool GroupPool::prepare() {
-  if (!spare_chunks_.empty()) return false;
+  if (spare_chunks_.size() >= kSpareChunksMax) return false;
   Pages chunk = Pages::map(kHugePageBytes);
   if (chunk.data() == nullptr) return false;
   chunk.ensure(kHugePageBytes);

@@ -47,8 +47,8 @@ class GroupPool {
   // Zeroed.
   IndexGroup* take(uint32_t count);
   void give(IndexGroup* groups, uint32_t count);
-  // Makes a huge page present that the next slab will be, where there is none. False: nothing to
-  // do.
+  // Makes a huge page present that one of the next slabs will be, where there are not enough.
+  // False: nothing to do.
   bool prepare();
   size_t bytes() const;
 

@@ -38,7 +38,7 @@ HWY_INLINE RowNumber find_fitting(const ProbeView& view, const IndexGroup& group
                                   Key key) {
   for (uint32_t fits = fitting_slots(group, hash); fits != 0; fits &= fits - 1) {
     const RowNumber row = group.rows[std::countr_zero(fits)];
-    if (is_row_of(row_at(view, row), key)) return row;
+    if (is_row_of(row_at(view, row), key, 0)) return row;
   }
   return kNoRow;
 }

@@ -60,6 +60,9 @@ struct ProbePass {
   uint32_t* late = nullptr;
   size_t late_count = 0;
   uint32_t stamp = 0;  // of the rows, from now on; 0 leaves theirs
+  // Rows whose stamp is not above it are late too: free ones, and during a snapshot those that it
+  // may still have to copy.
+  uint32_t stamp_floor = 0;
 };
 
 // What a pass says of keys whose rows it found.

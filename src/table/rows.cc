@@ -1,6 +1,7 @@
 #include "table/rows.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/check.h"
 
@@ -116,7 +117,7 @@ Status RowSlabs::reserve(size_t rows) {
 }
 
 bool RowSlabs::add_chunk() {
-  Pages chunk = Pages::map(chunk_bytes());
+  Pages chunk = is_stocked() ? std::exchange(stock_, {}) : Pages::map(chunk_bytes());
   if (chunk.data() == nullptr) return false;
   chunks_data_.push_back(chunk.data());
   chunks_.push_back(std::move(chunk));
@@ -191,7 +192,8 @@ void RowSlabs::trim(RowNumber end, const std::vector<RowNumber>& free_rows) {
 size_t RowSlabs::bytes() const {
   size_t bytes = 0;
   for (const Pages& chunk : chunks_) bytes += chunk.present_bytes();
-  return bytes + chunks_.capacity() * sizeof(Pages) + chunks_data_.capacity() * sizeof(std::byte*);
+  return bytes + stock_.present_bytes() + chunks_.capacity() * sizeof(Pages) +
+         chunks_data_.capacity() * sizeof(std::byte*);
 }
 
 }  // namespace starling

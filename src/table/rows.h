@@ -98,6 +98,10 @@ class RowSlabs {
   // Makes one huge page behind the last row present where less than half of one is. False: nothing
   // to do.
   bool prepare();
+  // The next chunk of rows: zeroed, chunk_bytes() of memory, present or not. One at a time.
+  void stock(Pages chunk) { stock_ = std::move(chunk); }
+  bool is_stocked() const { return stock_.data() != nullptr; }
+  size_t chunk_bytes() const { return stride_ << shift_; }
   // A zeroed row; reserve() first.
   RowNumber take();
   // The row may be given out again; its stamp becomes 0.
@@ -119,12 +123,12 @@ class RowSlabs {
  private:
   RowNumber fresh();
   bool add_chunk();
-  size_t chunk_bytes() const { return stride_ << shift_; }
 
   const size_t stride_;
   uint32_t shift_;
   uint32_t mask_;
   std::vector<Pages> chunks_;
+  Pages stock_;  // becomes the next chunk
   std::vector<std::byte*> chunks_data_;
   RowNumber end_ = 0;
   RowNumber free_head_ = kNoRow;

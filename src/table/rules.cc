@@ -156,6 +156,10 @@ size_t walk_rows(const ProbeView& view, const ProbePass& pass, const StepWalk& j
       return walk_length<Rule, 8>(view, pass, job);
     case 16:
       return walk_length<Rule, 16>(view, pass, job);
+    case 32:
+      return walk_length<Rule, 32>(view, pass, job);
+    case 64:
+      return walk_length<Rule, 64>(view, pass, job);
     default:
       return walk_length<Rule, kAnyLength>(view, pass, job);
   }

@@ -44,8 +44,9 @@ struct BucketRows {
   Buffer rows;                       // (size(), layout.stride), in no order
   std::vector<std::byte> admission;  // the state of the bucket
   size_t size() const { return rows.size() / layout.stride; }
-  // As export_bucket() would have made it when the snapshot began.
-  std::vector<std::byte> image() const;
+  // Sets `image` to what export_bucket() would have made when the snapshot began; its memory is
+  // used again.
+  void make_image(std::vector<std::byte>& image) const;
 };
 
 class SnapshotSink {
@@ -84,7 +85,8 @@ class RowCopies {
   size_t bytes() const;  // with what is not used now
 
  private:
-  static constexpr uint32_t kBlockRows = 16;
+  // Few: the first pushes of a snapshot begin a block in every bucket.
+  static constexpr uint32_t kBlockRows = 4;
   static constexpr uint32_t kNone = UINT32_MAX;
   struct List {
     uint32_t last = kNone;  // block

@@ -142,6 +142,11 @@ class Table {
   // Every operation that creates rows does so once, ahead of need, so that none waits for two
   // pages. An owner that calls it while it has nothing else to do keeps all of them from waiting.
   bool prepare();
+  // The same for an owner that fills the table: rows to come lie in `chunk`, row_chunk_bytes() of
+  // memory that any thread may have made present. One at a time.
+  void stock_rows(Pages chunk) { slabs_->stock(std::move(chunk)); }
+  bool is_stocked() const { return slabs_->is_stocked(); }
+  size_t row_chunk_bytes() const { return slabs_->chunk_bytes(); }
 
   // -- Iteration --
   // Calls visit(key) for up to `rows_max` rows and moves the cursor past them.

@@ -1,7 +1,9 @@
 // Whole rows and whole buckets: set, export, import, drop. docs/format/table.md describes the
 // bytes.
 #include <algorithm>
+#include <array>
 #include <cstring>
+#include <numeric>
 
 #include "table/table.h"
 
@@ -35,44 +37,93 @@ size_t image_row_bytes(const RowLayout& layout) {
          (layout.payload_end - layout.statistics);
 }
 
-std::byte* append(std::byte* to, const std::byte* from, size_t bytes) {
-  std::memcpy(to, from, bytes);
-  return to + bytes;
-}
+// The runs of bytes of a row, one after the other in an image; what touches is one run.
+class ImageParts {
+ public:
+  explicit ImageParts(const RowLayout& layout) {
+    add(0, sizeof(uint64_t));
+    add(kWeightsOffset, layout.weight_bytes);
+    add(layout.state, layout.state_floats * sizeof(float));
+    add(layout.statistics, layout.payload_end - layout.statistics);
+  }
+  // Where the next row's bytes go.
+  std::byte* write(const std::byte* row, std::byte* image) const {
+    for (size_t p = 0; p < count_; ++p) {
+      std::memcpy(image, row + parts_[p].offset, parts_[p].bytes);
+      image += parts_[p].bytes;
+    }
+    return image;
+  }
+  // Where the next row's bytes are.
+  const std::byte* read(const std::byte* image, std::byte* row) const {
+    for (size_t p = 0; p < count_; ++p) {
+      std::memcpy(row + parts_[p].offset, image, parts_[p].bytes);
+      image += parts_[p].bytes;
+    }
+    return image;
+  }
 
-// Where the bytes behind those that were copied start.
-const std::byte* copy_to(std::byte* to, const std::byte* from, size_t bytes) {
-  std::memcpy(to, from, bytes);
-  return from + bytes;
+ private:
+  struct Part {
+    size_t offset;
+    size_t bytes;
+  };
+  void add(size_t offset, size_t bytes) {
+    if (bytes == 0) return;
+    if (count_ > 0 && parts_[count_ - 1].offset + parts_[count_ - 1].bytes == offset) {
+      parts_[count_ - 1].bytes += bytes;
+    } else {
+      parts_[count_++] = {offset, bytes};
+    }
+  }
+
+  std::array<Part, 4> parts_;
+  size_t count_ = 0;
+};
+
+using KeyedRow = std::pair<Key, const std::byte*>;
+
+// By key, a byte of it at a time from the lowest; bytes that all keys share are left out.
+void sort_by_key(std::vector<KeyedRow>& rows) {
+  constexpr size_t kBytes = sizeof(Key);
+  constexpr size_t kFew = 256;  // not worth the counting
+  if (rows.size() < kFew) return std::sort(rows.begin(), rows.end());
+  std::array<std::array<uint32_t, 256>, kBytes> counts{};
+  for (const KeyedRow& row : rows) {
+    for (size_t b = 0; b < kBytes; ++b) ++counts[b][value(row.first) >> (8 * b) & 0xff];
+  }
+  std::vector<KeyedRow> other(rows.size());
+  for (size_t b = 0; b < kBytes; ++b) {
+    const auto byte_of = [b](const KeyedRow& row) { return value(row.first) >> (8 * b) & 0xff; };
+    if (counts[b][byte_of(rows[0])] == rows.size()) continue;
+    std::exclusive_scan(counts[b].begin(), counts[b].end(), counts[b].begin(), uint32_t{0});
+    for (const KeyedRow& row : rows) other[counts[b][byte_of(row)]++] = row;
+    rows.swap(other);
+  }
 }
 
 // The bytes of docs/format/table.md.
-std::vector<std::byte> make_image(const RowLayout& layout, uint32_t bucket,
-                                  std::span<const std::byte* const> rows,
-                                  std::span<const std::byte> admission) {
-  std::vector<std::pair<Key, const std::byte*>> sorted;
-  sorted.reserve(rows.size());
-  for (const std::byte* row : rows) sorted.emplace_back(key_of(row), row);
-  std::sort(sorted.begin(), sorted.end());
+void make_image(const RowLayout& layout, uint32_t bucket, std::vector<KeyedRow> rows,
+                std::span<const std::byte> admission, std::vector<std::byte>& image) {
+  sort_by_key(rows);
   const ImageHeader header{kImageMagic,
                            static_cast<uint16_t>(bucket),
                            static_cast<uint8_t>(layout.storage),
                            statistics_bits(layout),
                            static_cast<uint32_t>(layout.dim),
                            static_cast<uint32_t>(layout.state_floats),
-                           sorted.size(),
+                           rows.size(),
                            admission.size()};
-  std::vector<std::byte> image(sizeof header + sorted.size() * image_row_bytes(layout) +
-                               admission.size());
-  std::byte* to = append(image.data(), reinterpret_cast<const std::byte*>(&header), sizeof header);
-  for (const auto& [key, row] : sorted) {
-    to = append(to, row, sizeof(uint64_t));
-    to = append(to, row + kWeightsOffset, layout.weight_bytes);
-    to = append(to, row + layout.state, layout.state_floats * sizeof(float));
-    to = append(to, row + layout.statistics, layout.payload_end - layout.statistics);
+  image.resize(sizeof header + rows.size() * image_row_bytes(layout) + admission.size());
+  std::memcpy(image.data(), &header, sizeof header);
+  std::byte* to = image.data() + sizeof header;
+  const ImageParts parts(layout);
+  constexpr size_t kAhead = 8;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    if (i + kAhead < rows.size()) __builtin_prefetch(rows[i + kAhead].second);
+    to = parts.write(rows[i].second, to);
   }
   std::copy(admission.begin(), admission.end(), to);
-  return image;
 }
 
 }  // namespace
@@ -83,11 +134,13 @@ bool Table::passes(const RowFilter& filter, const std::byte* row) const {
   return save_takes(options_.statistics, filter.save, layout_.read_statistics(row));
 }
 
-std::vector<std::byte> BucketRows::image() const {
-  std::vector<const std::byte*> list;
+void BucketRows::make_image(std::vector<std::byte>& image) const {
+  std::vector<KeyedRow> list;
   list.reserve(size());
-  for (size_t at = 0; at < rows.size(); at += layout.stride) list.push_back(rows.data() + at);
-  return make_image(layout, value(bucket), list, admission);
+  for (size_t at = 0; at < rows.size(); at += layout.stride) {
+    list.emplace_back(key_of(rows.data() + at), rows.data() + at);
+  }
+  starling::make_image(layout, value(bucket), std::move(list), admission, image);
 }
 
 std::vector<std::byte> Table::export_bucket(BucketId bucket, const RowFilter& filter) const {
@@ -98,9 +151,14 @@ std::vector<std::byte> Table::export_bucket(BucketId bucket, const RowFilter& fi
     rows.push_back(slabs_->at(row));
   });
   std::erase_if(rows, [&](const std::byte* row) { return !passes(filter, row); });
+  std::vector<KeyedRow> list;
+  list.reserve(rows.size());
+  for (const std::byte* row : rows) list.emplace_back(key_of(row), row);
   std::vector<std::byte> admission;
   admission_->save(value(bucket), admission);
-  return make_image(layout_, value(bucket), rows, admission);
+  std::vector<std::byte> image;
+  make_image(layout_, value(bucket), std::move(list), admission, image);
+  return image;
 }
 
 Status Table::check_image(std::span<const std::byte> image) const {
@@ -168,14 +226,11 @@ Status Table::import_bucket(std::span<const std::byte> image) {
   const bool is_new =
       rows_in(BucketId{header.bucket}) == 0 && snapshot_ == nullptr && victims_.empty();
   if (is_new) index_->reserve(header.bucket, static_cast<uint32_t>(header.rows));
-  const size_t row_bytes = image_row_bytes(layout_);
+  const ImageParts parts(layout_);
   const std::byte* from = image.data() + sizeof header;
-  for (uint64_t i = 0; i < header.rows; ++i, from += row_bytes) {
+  for (uint64_t i = 0; i < header.rows; ++i) {
     std::byte* row = is_new ? new_row(header.bucket, key_of(from)) : row_to_set(key_of(from));
-    const std::byte* at = from + sizeof(uint64_t);
-    at = copy_to(row + kWeightsOffset, at, layout_.weight_bytes);
-    at = copy_to(row + layout_.state, at, layout_.state_floats * sizeof(float));
-    copy_to(row + layout_.statistics, at, layout_.payload_end - layout_.statistics);
+    from = parts.read(from, row);
     offer_victim(header.bucket, row);
   }
   if (is_new) {

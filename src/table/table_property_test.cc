@@ -30,7 +30,9 @@ void PrintTo(const Setup& setup, std::ostream* out) {
 class KeptImages final : public SnapshotSink {
  public:
   void bucket(BucketRows rows) override {
-    EXPECT_TRUE(images.emplace(value(rows.bucket), rows.image()).second) << "a bucket came twice";
+    const auto [image, is_new] = images.try_emplace(value(rows.bucket));
+    EXPECT_TRUE(is_new) << "a bucket came twice";
+    rows.make_image(image->second);
   }
   std::map<uint16_t, std::vector<std::byte>> images;
 };

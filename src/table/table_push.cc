@@ -165,9 +165,12 @@ StatusOr<OperationCounts> Table::walk(Walk& walk) {
 size_t Table::walk_found(Walk& walk, const ProbeView& view) {
   const size_t n = walk.batch.keys.size();
   ProbePass pass = probe_pass(walk.batch.keys, walk.batch.hints);
-  // Rows without statistics that no snapshot watches are touched by their stamp alone.
-  const bool plain = snapshot_ == nullptr && layout_.statistics == layout_.payload_end;
+  // Rows without statistics are touched by their stamp alone.
+  const bool plain = layout_.statistics == layout_.payload_end;
   if (!plain || !layout_.is_float32()) return walk_blocks(walk, view, pass);
+  // A row that a snapshot has not seen to is late, where it is preserved; every other one is
+  // touched as if there were none.
+  if (snapshot_ != nullptr) pass.stamp_floor = snapshot_->stamp;
   pass.stamp = stamp();
   size_t late;
   if (walk.gradients != nullptr) {
@@ -192,6 +195,7 @@ size_t Table::walk_found(Walk& walk, const ProbeView& view) {
 
 size_t Table::walk_blocks(Walk& walk, const ProbeView& view, ProbePass& pass) {
   pass.stamp = 0;
+  pass.stamp_floor = 0;
   const size_t dim = layout_.dim;
   return find_blocks(view, pass, [&](size_t first, size_t n, std::byte** data, RowNumber* rows) {
     StepBlock block;

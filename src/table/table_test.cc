@@ -421,7 +421,7 @@ TEST(Table, AdmissionStateMovesWithItsBucket) {
 
 class Images final : public SnapshotSink {
  public:
-  void bucket(BucketRows rows) override { images[value(rows.bucket)] = rows.image(); }
+  void bucket(BucketRows rows) override { rows.make_image(images[value(rows.bucket)]); }
   std::map<uint16_t, std::vector<std::byte>> images;
 };
 
