@@ -4,26 +4,16 @@
 #include <sys/resource.h>
 
 #include <algorithm>
-#include <array>
 
 #include "ps/manifest.h"
 
 namespace starling {
 namespace {
 
-// Blocks of a snapshot's copies that wait, present: a first use of memory may take a virtual
-// machine a millisecond per megabyte, which training must not wait for.
-constexpr size_t kStockBlocks = 16;
-
 // Training goes first where cores are few. What these threads start gives way too.
 void give_way() {
   constexpr int kNice = 5;
   (void)::setpriority(PRIO_PROCESS, 0, kNice);
-}
-
-void stock(BufferPool& pool) {
-  std::array<Buffer, kStockBlocks> blocks;
-  for (Buffer& block : blocks) block = pool.allocate(RowCopies::kChunkBytes);
 }
 
 }  // namespace
@@ -45,11 +35,13 @@ void CutFiles::Item::make_bytes() {
 CutFiles::CutFiles(FileSystem& fs, CutFilesOptions options)
     : fs_(fs),
       options_(std::move(options)),
+      stocker_({.name = "cut-memory"}, [this] { fill_stock(); }),
       maker_({.name = "cut-maker"}, [this] { make_items(); }),
       writer_({.name = "cut-writer"}, [this] { run(); }) {}
 
 CutFiles::~CutFiles() {
   cancel();
+  stocker_.join();
   maker_.join();
   writer_.join();
 }
@@ -90,12 +82,14 @@ void CutFiles::finish(ckpt::ShardState state) {
   state_ = std::move(state);
   is_finished_ = true;
   changed_.notify_all();
+  stock_.close();
 }
 
 void CutFiles::cancel() {
   MutexLock lock(mutex_);
   if (progress_.is_done) return;
   is_cancelled_ = true;
+  stock_.close();
   if (progress_.status.ok()) progress_.status = cancelled("cut {} was dropped", options_.cut_id);
   changed_.notify_all();
 }
@@ -124,6 +118,7 @@ void CutFiles::fail(const Status& status) {
   MutexLock lock(mutex_);
   if (progress_.status.ok()) progress_.status = status;
   queue_.clear();
+  stock_.close();
   progress_.queued_bytes = 0;
   changed_.notify_all();
 }
@@ -153,16 +148,34 @@ bool CutFiles::next(Item& item) {
   return true;
 }
 
+// A first use of memory may take a virtual machine two milliseconds per megabyte, which training
+// must not wait for.
+void CutFiles::fill_stock() {
+  give_way();
+  while (options_.has_stock) {
+    Pages chunk = Pages::map(RowCopies::kChunkBytes);
+    if (chunk.data() == nullptr) break;
+    chunk.ensure(RowCopies::kChunkBytes);
+    if (!stock_.push(chunk, Deadline::never()).ok()) break;
+  }
+  // Given back here and not on the lane.
+  while (stock_.try_pop().ok()) {
+  }
+}
+
+Pages CutFiles::take() {
+  StatusOr<Pages> chunk = stock_.try_pop();
+  return chunk.ok() ? *std::move(chunk) : Pages();
+}
+
 void CutFiles::make_items() {
   give_way();
-  if (options_.pool != nullptr) stock(*options_.pool);
   for (Item item; next(item);) {
     if (item.bytes.empty()) {
       if (auto spent = spent_.try_pop(); spent.ok()) item.bytes = *std::move(spent);
     }
     item.make_bytes();
     if (!made_.push(item, Deadline::never()).ok()) break;
-    if (options_.pool != nullptr) stock(*options_.pool);
   }
   made_.close();
 }

@@ -1,7 +1,8 @@
 // CutFiles writes one shard's files of one cut on threads of its own, fed by a bounded queue.
 //
 // Uses: base, store, table. Threads: put(), finish() and cancel() from the shard's lane; the thread
-// `cut-maker` makes images of rows while `cut-writer` writes those before; the rest from any.
+// `cut-maker` makes images of rows while `cut-writer` writes those before and `cut-memory` makes
+// memory present that copies will need; the rest from any.
 #pragma once
 
 #include <cstdint>
@@ -34,17 +35,16 @@ struct CutFilesOptions {
   Incarnation incarnation{0};
   size_t queue_bytes_max = size_t{64} << 20;  // beyond it put() waits
   uint64_t file_bytes = uint64_t{256} << 20;  // a file of rows ends at the bucket that passes this
-  // Whose blocks snapshots copy rows to; the maker keeps some present. None: they are few.
-  BufferPool* pool = nullptr;
+  bool has_stock = true;  // of chunks for a snapshot's copies; false: these are few
 };
 
-class CutFiles {
+class CutFiles final : public ChunkSource {
  public:
   // `fs` outlives it.
   CutFiles(FileSystem& fs, CutFilesOptions options);
   // Cancels when not all is durable; joins. Files that are durable stay: the cut may still be
   // published.
-  ~CutFiles();
+  ~CutFiles() override;
 
   struct Item {
     RecordKind kind = RecordKind::kEnd;
@@ -64,6 +64,9 @@ class CutFiles {
   // Waits while the queue is full, until the deadline. DeadlineExceeded: it stayed full. Any other
   // error is the writer's, which has failed for good.
   Status put(Item item, Deadline deadline);
+  // A chunk that the thread `cut-memory` has made present; for the tables' snapshots.
+  Pages take() override;
+  size_t stock_bytes() const { return stock_.size() * RowCopies::kChunkBytes; }
   // Half of the queue is free, or the writer has failed.
   bool has_room() const;
   // False: not until the deadline.
@@ -94,6 +97,7 @@ class CutFiles {
  private:
   using Slot = std::pair<std::string, bool>;  // table, is_ahead
 
+  void fill_stock();
   void make_items();
   bool next(Item& item);  // false: no more
   void run();
@@ -129,6 +133,10 @@ class CutFiles {
   uint32_t files_made_ = 0;
   std::vector<std::string> published_;
 
+  static constexpr size_t kStockMax = 24;
+  Queue<Pages> stock_{kStockMax};
+
+  Thread stocker_;
   Thread maker_;
   Thread writer_;
 };

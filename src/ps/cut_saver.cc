@@ -154,7 +154,7 @@ Status CutSaver::begin(const v1::SaveOption& option) {
                            .incarnation = shard.incarnation,
                            .queue_bytes_max = options_.queue_bytes_max,
                            .file_bytes = options_.file_bytes,
-                           .pool = save->copy_bytes_max > kCopyBytesMin ? &pool_ : nullptr});
+                           .has_stock = save->copy_bytes_max > kCopyBytesMin});
   save_ = std::move(save);
   extra_bytes_max_ = 0;
   save_->base.cut_id = option.cut_id();
@@ -206,6 +206,7 @@ Status CutSaver::begin_table(Save& save, const std::string& name, const Base* ba
   options.copy_bytes_max = static_cast<size_t>(static_cast<double>(save.copy_bytes_max) *
                                                static_cast<double>(table.memory_bytes()) /
                                                static_cast<double>(save.held_bytes));
+  options.chunks = save.files.get();
   options.pool = &pool_;
   Status status = table.begin_snapshot(options, *sink);
   if (status.code() == StatusCode::kOutOfRange) {
@@ -407,7 +408,7 @@ void CutSaver::cancel(uint64_t cut_id) {
 
 size_t CutSaver::extra_bytes() const {
   if (save_ == nullptr || save_->files == nullptr) return 0;
-  size_t bytes = save_->files->queued_bytes();
+  size_t bytes = save_->files->queued_bytes() + save_->files->stock_bytes();
   for (const auto& [name, sink] : save_->sinks) {
     bytes += shard_.table(name)->snapshot_copy_bytes();
   }

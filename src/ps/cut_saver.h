@@ -108,7 +108,7 @@ class CutSaver {
   FileSystem& fs_;
   const Clock& clock_;
   const CutSaverOptions options_;
-  BufferPool pool_;  // of copies, and of rows on their way to the writing thread
+  BufferPool pool_;  // of rows on their way to the writing thread
   std::unique_ptr<Save> save_;
   std::optional<Sweep> sweep_;
   TimePoint next_slice_;

@@ -26,13 +26,24 @@ struct RowFilter {
   uint64_t since = 0;
 };
 
+// Where a snapshot asks for memory to copy rows to: its first use takes time, which others may have
+// while the table's owner has not.
+class ChunkSource {
+ public:
+  virtual ~ChunkSource() = default;
+  // RowCopies::kChunkBytes, present; empty when none is ready.
+  virtual Pages take() = 0;
+};
+
 struct SnapshotOptions {
   RowFilter filter;
   // When copies of rows reach this, the bucket of the next row that would be copied is handed out
   // at once.
   size_t copy_bytes_max = size_t{64} << 20;
-  // Where copies, and the rows that are handed out, lie; none: pages of their own, and the
-  // allocator. Must outlive the snapshot.
+  // Where copies lie, as far as it goes; else in pages that are made when they are needed. Must
+  // outlive the snapshot.
+  ChunkSource* chunks = nullptr;
+  // Where rows that are handed out lie; none: the allocator. Must outlive the snapshot.
   BufferPool* pool = nullptr;
 };
 
@@ -59,11 +70,11 @@ class SnapshotSink {
 // Copies of rows by bucket, in blocks out of chunks of huge pages.
 class RowCopies {
  public:
-  // What is asked of the pool at a time by tables that are larger than this.
+  // What tables that are larger than this take at a time.
   static constexpr size_t kChunkBytes = kHugePageBytes;
 
   // `rows_bytes`: of all rows that there are to copy.
-  RowCopies(size_t stride, size_t rows_bytes, size_t bytes_max, BufferPool* pool);
+  RowCopies(size_t stride, size_t rows_bytes, size_t bytes_max, ChunkSource* source);
 
   // False when there is no room.
   bool add(uint32_t bucket, const std::byte* row);
@@ -94,7 +105,8 @@ class RowCopies {
   };
 
   std::byte* at(uint32_t block, uint32_t i) const {
-    return chunks_[block / chunk_blocks_] + (block % chunk_blocks_) * block_bytes_ + i * stride_;
+    return chunks_[block / chunk_blocks_].data() + (block % chunk_blocks_) * block_bytes_ +
+           i * stride_;
   }
   bool add_chunk();
 
@@ -103,10 +115,8 @@ class RowCopies {
   const size_t chunk_bytes_;
   const uint32_t chunk_blocks_;
   const size_t chunks_max_;
-  BufferPool* const pool_;
-  std::vector<Pages> pages_;     // without a pool
-  std::vector<Buffer> buffers_;  // of the pool
-  std::vector<std::byte*> chunks_;
+  ChunkSource* const source_;
+  std::vector<Pages> chunks_;
   std::vector<uint32_t> next_;  // per block: the one before it in its list, or in the free list
   uint32_t free_ = kNone;
   size_t used_blocks_ = 0;
@@ -121,7 +131,7 @@ struct Snapshot {
         end(end_in),
         stamp(stamp_in),
         settled((size_t{end_in} + 63) / 64),
-        copies(stride, end_in * stride, options_in.copy_bytes_max, options_in.pool) {}
+        copies(stride, end_in * stride, options_in.copy_bytes_max, options_in.chunks) {}
 
   bool is_settled(RowNumber row) const {
     return row >= end || (settled[row / 64] >> (row % 64) & 1) != 0;

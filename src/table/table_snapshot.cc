@@ -9,37 +9,37 @@ namespace starling {
 namespace {
 
 // Rows that are on their way from memory while others are copied.
-constexpr size_t kCopyAhead = 16;
+constexpr size_t kCopyAhead = 32;
 constexpr size_t kLineBytes = 64;
+// Into the second cache level, which has places for all that are on their way.
+constexpr int kIntoL2 = 2;
 
 void ask_for(const std::byte* row, size_t bytes) {
-  for (size_t at = 0; at < bytes; at += kLineBytes) __builtin_prefetch(row + at);
+  for (size_t at = 0; at < bytes; at += kLineBytes) __builtin_prefetch(row + at, 0, kIntoL2);
+  __builtin_prefetch(row + bytes - 1, 0, kIntoL2);
 }
 
 }  // namespace
 
-RowCopies::RowCopies(size_t stride, size_t rows_bytes, size_t bytes_max, BufferPool* pool)
+RowCopies::RowCopies(size_t stride, size_t rows_bytes, size_t bytes_max, ChunkSource* source)
     : stride_(stride),
       block_bytes_(kBlockRows * stride),
       chunk_bytes_(std::max(block_bytes_, std::min({kChunkBytes, bytes_max, rows_bytes}))),
       chunk_blocks_(static_cast<uint32_t>(chunk_bytes_ / block_bytes_)),
       chunks_max_(bytes_max / chunk_bytes_),
-      pool_(pool) {}
+      source_(source) {}
 
 bool RowCopies::add_chunk() {
   if (chunks_.size() >= chunks_max_) return false;
   const auto first = static_cast<uint32_t>(chunks_.size()) * chunk_blocks_;
-  if (pool_ != nullptr) {
-    Buffer chunk = pool_->allocate(chunk_bytes_);
-    chunks_.push_back(chunk.mutable_data());
-    buffers_.push_back(std::move(chunk));
-  } else {
-    Pages chunk = Pages::map(chunk_bytes_);
+  Pages chunk;
+  if (source_ != nullptr && chunk_bytes_ == kChunkBytes) chunk = source_->take();
+  if (chunk.data() == nullptr) {
+    chunk = Pages::map(chunk_bytes_);
     if (chunk.data() == nullptr) return false;
     chunk.ensure(chunk_bytes_);
-    chunks_.push_back(chunk.data());
-    pages_.push_back(std::move(chunk));
   }
+  chunks_.push_back(std::move(chunk));
   next_.resize(first + chunk_blocks_);
   for (uint32_t i = 0; i < chunk_blocks_; ++i) {
     next_[first + i] = i + 1 < chunk_blocks_ ? first + i + 1 : free_;

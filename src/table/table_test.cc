@@ -425,8 +425,21 @@ class Images final : public SnapshotSink {
   std::map<uint16_t, std::vector<std::byte>> images;
 };
 
+// Has one chunk of memory to give.
+class OneChunk final : public ChunkSource {
+ public:
+  Pages take() override {
+    Pages chunk = ++asked > 1 ? Pages() : Pages::map(RowCopies::kChunkBytes);
+    if (chunk.data() != nullptr) chunk.ensure(RowCopies::kChunkBytes);
+    return chunk;
+  }
+  int asked = 0;
+};
+
 TEST(Table, ASnapshotTakesTheMomentWhateverIsTouchedHoweverOften) {
-  auto table = make(base_options());
+  TableOptions wide = base_options();
+  wide.dim = 64;
+  auto table = make(wide);
   std::vector<Key> keys;
   for (uint64_t i = 0; i < 20'000; ++i) keys.push_back(Key{i % 3 == 0 ? i : i * 7919});
   push(*table, keys);
@@ -436,8 +449,10 @@ TEST(Table, ASnapshotTakesTheMomentWhateverIsTouchedHoweverOften) {
   }
   Images sink;
   BufferPool pool;
+  OneChunk chunks;
   SnapshotOptions options;
   options.pool = &pool;
+  options.chunks = &chunks;
   options.copy_bytes_max = size_t{8} << 20;
   ASSERT_TRUE(table->begin_snapshot(options, sink).ok());
   bool is_more = true;
@@ -447,6 +462,7 @@ TEST(Table, ASnapshotTakesTheMomentWhateverIsTouchedHoweverOften) {
     is_more = table->advance_snapshot(2000);
   }
   EXPECT_EQ(table->snapshot_copy_bytes(), 0u) << "all buckets are out";
+  EXPECT_GT(chunks.asked, 1) << "what it had did not reach";
   EXPECT_NE(table->end_snapshot(), nullptr);
   EXPECT_EQ(sink.images, then);
   EXPECT_EQ(table->end_snapshot(), nullptr);
