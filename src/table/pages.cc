@@ -15,7 +15,7 @@ size_t round_up(size_t bytes, size_t unit) { return (bytes + unit - 1) / unit * 
 
 }  // namespace
 
-Pages Pages::map(size_t bytes) {
+Pages Pages::map(size_t bytes, PageSize size) {
   bytes = round_up(bytes, kPageBytes);
   // One huge page more than asked, so that an aligned start lies inside; what is left over is
   // unmapped.
@@ -32,7 +32,7 @@ Pages Pages::map(size_t bytes) {
   pages.bytes_ = bytes;
   // Only whole huge pages: a huge page over the tail would cost memory that nobody asked for.
   const size_t huge = bytes / kHugePageBytes * kHugePageBytes;
-  if (huge != 0) madvise(pages.data_, huge, MADV_HUGEPAGE);
+  if (huge != 0 && size == PageSize::kHuge) madvise(pages.data_, huge, MADV_HUGEPAGE);
   return pages;
 }
 
@@ -43,11 +43,10 @@ Pages::~Pages() {
 void Pages::ensure(size_t bytes) {
   if (bytes <= present_) return;
   const size_t target = std::min(round_up(bytes, kHugePageBytes), bytes_);
-  if (madvise(data_ + present_, target - present_, MADV_POPULATE_WRITE) != 0) {
-    // Kernels before 5.14 do not know the advice; touching each page does the same.
-    for (size_t at = present_; at < target; at += kPageBytes) {
-      *reinterpret_cast<volatile std::byte*>(data_ + at) = std::byte{0};
-    }
+  // By use and not by MADV_POPULATE_WRITE, which holds a lock of the whole process meanwhile: a
+  // thread that maps memory would wait for it.
+  for (size_t at = present_; at < target; at += kPageBytes) {
+    *reinterpret_cast<volatile std::byte*>(data_ + at) = std::byte{0};
   }
   present_ = target;
 }

@@ -11,13 +11,18 @@ namespace starling {
 
 inline constexpr size_t kHugePageBytes = size_t{2} << 20;
 
+// kSmall: for memory that is filled in its order, by a thread that must not wait. Its pages come
+// one by one as they are used, while a huge one may make the kernel move others out of its way
+// first.
+enum class PageSize { kHuge, kSmall };
+
 // A run of zeroed memory whose start is aligned to a huge page. Nothing of it costs memory until it
 // is made present.
 class Pages {
  public:
   Pages() = default;
   // Empty (data() null) when the system has no room for `bytes`.
-  static Pages map(size_t bytes);
+  static Pages map(size_t bytes, PageSize size = PageSize::kHuge);
   Pages(Pages&& other) noexcept
       : data_(std::exchange(other.data_, nullptr)),
         bytes_(std::exchange(other.bytes_, 0)),

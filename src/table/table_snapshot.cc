@@ -35,9 +35,8 @@ bool RowCopies::add_chunk() {
   Pages chunk;
   if (source_ != nullptr && chunk_bytes_ == kChunkBytes) chunk = source_->take();
   if (chunk.data() == nullptr) {
-    chunk = Pages::map(chunk_bytes_);
+    chunk = Pages::map(chunk_bytes_, PageSize::kSmall);
     if (chunk.data() == nullptr) return false;
-    chunk.ensure(chunk_bytes_);
   }
   chunks_.push_back(std::move(chunk));
   next_.resize(first + chunk_blocks_);
