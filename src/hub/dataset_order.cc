@@ -43,7 +43,7 @@ Status Dataset::put_number(const std::string& key, uint64_t number) {
   option.set_key(key);
   option.set_value(std::to_string(number));
   while (!is_stopping_) {
-    const Status status = world_.scheduler->put(option, soon()).status();
+    Status status = world_.scheduler->put(option, soon()).status();
     if (status.ok() || !may_pass(status)) return status;
   }
   return cancelled("the dataset stops");

@@ -195,7 +195,7 @@ bool Dealer::wants_renewal() const {
     return !item.is_acked &&
            (is_behind ||
             item.limit + kWindowsAhead / 2 * options_.window < item.limit_wanted(options_.window) ||
-            (item.limit < item.limit_wanted(options_.window) && item.open.size() > 0 &&
+            (item.limit < item.limit_wanted(options_.window) && !item.open.empty() &&
              item.open.rbegin()->first >= item.limit));
   });
 }
