@@ -90,6 +90,12 @@ class LintTest(unittest.TestCase):
         self.assertIn("requires holding mutex", text)
         self.assertEqual(self.lint(MOVED, "a_test.cc")[0], 0)
 
+    def test_what_sees_libtorch_is_skipped_with_its_reason(self):
+        status, text = self.lint(f'# 1 "/usr/include{lint.NOT_FOR_CLANG}"\n' + UNLOCKED)
+        self.assertEqual(status, 0, text)
+        self.assertIn("skipped src/a.cc: libtorch", text)
+        self.assertEqual(json.loads((self.root / "build/x/tests.json").read_text()), {"passed": 1, "failed": 0, "skipped": 1})
+
     def test_code_that_is_not_formatted_is_an_error(self):
         status, text = self.lint("int  one( ) {return 1;}\n")
         self.assertEqual(status, 1)
