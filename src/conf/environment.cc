@@ -4,10 +4,8 @@
 
 namespace starling {
 
-bool set_environment_default(const std::string& name, const std::string& value) {
-  if (::getenv(name.c_str()) != nullptr) return false;
+void set_environment_default(const std::string& name, const std::string& value) {
   ::setenv(name.c_str(), value.c_str(), 0);
-  return true;
 }
 
 }  // namespace starling

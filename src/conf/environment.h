@@ -7,8 +7,7 @@
 
 namespace starling {
 
-// Sets a variable for programs that this one becomes or starts. False: the user has set it, and it
-// stays.
-bool set_environment_default(const std::string& name, const std::string& value);
+// Sets a variable for programs that this one becomes or starts; what the user has set stays.
+void set_environment_default(const std::string& name, const std::string& value);
 
 }  // namespace starling

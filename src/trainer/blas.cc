@@ -1,12 +1,9 @@
 #include "trainer/blas.h"
 
 #include <dlfcn.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
-
-#include "conf/environment.h"
 
 namespace starling {
 namespace {
@@ -68,20 +65,12 @@ BlasVerdict judge_blas(const BlasFacts& facts) {
   return {.text = found};
 }
 
-StatusOr<std::string> ensure_fast_blas(char** arguments, bool allow_slow) {
+Status check_blas(bool allow_slow) {
   const BlasVerdict verdict = judge_blas(blas_facts());
-  // OpenBLAS reads the variable when it is loaded. Set already, by the user or by the start before
-  // this one, it has not helped.
-  if (!verdict.core_type.empty() &&
-      set_environment_default("OPENBLAS_CORETYPE", verdict.core_type)) {
-    ::execv("/proc/self/exe", arguments);
-  }
-  if (verdict.is_slow && !allow_slow) {
-    return failed_precondition(
-        "the network would run on {}. `--set trainer.slow_blas=true` trains all the same",
-        verdict.text);
-  }
-  return verdict.text;
+  if (!verdict.is_slow || allow_slow) return absl::OkStatus();
+  return failed_precondition(
+      "the network would run on {}. `--set trainer.slow_blas=true` trains all the same",
+      verdict.text);
 }
 
 }  // namespace starling

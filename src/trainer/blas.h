@@ -29,10 +29,9 @@ struct BlasVerdict {
 BlasFacts blas_facts();
 BlasVerdict judge_blas(const BlasFacts& facts);
 
-// Makes sure that matrix products are fast. A wrong kernel is mended by starting this program once
-// more with `arguments` and OPENBLAS_CORETYPE set (the call does not return then). The text says
-// what is used. FailedPrecondition: slow, beyond mending, and `allow_slow` is not given; the
-// message says what to install.
-StatusOr<std::string> ensure_fast_blas(char** arguments, bool allow_slow);
+// FailedPrecondition: matrix products would be slow and `allow_slow` is not given; the message says
+// what to set or to install. OpenBLAS reads OPENBLAS_CORETYPE when it is loaded, so whoever starts
+// this program sets it (src/bin/beside.cc).
+Status check_blas(bool allow_slow);
 
 }  // namespace starling

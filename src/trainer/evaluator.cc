@@ -85,10 +85,6 @@ void Evaluator::add(std::span<const float> predictions, std::span<const float> l
 void Evaluator::merge(const Evaluator& other) {
   STARLING_CHECK(other.options_.buckets == options_.buckets, "evaluators of one kind");
   STARLING_CHECK(unpack(other.pack()), "what was packed");
-  for (const auto& [group, points] : other.groups_) {
-    std::vector<Point>& mine = groups_[group];
-    mine.insert(mine.end(), points.begin(), points.end());
-  }
 }
 
 void Evaluator::clear() { *this = Evaluator(options_); }
@@ -99,16 +95,54 @@ std::vector<double> Evaluator::pack() const {
                           sums_.absolute,    sums_.squared,  static_cast<double>(not_numbers_)};
   out.insert(out.end(), negative_.begin(), negative_.end());
   out.insert(out.end(), positive_.begin(), positive_.end());
-  for (const Point& point : points_) {
-    out.insert(out.end(), {point.prediction, point.label, point.weight});
+  pack_points(points_, out);
+  for (const auto& [group, points] : groups_) {
+    // A double holds 53 bits.
+    out.push_back(static_cast<double>(group >> 32));
+    out.push_back(static_cast<double>(group & 0xffffffffU));
+    pack_points(points, out);
   }
   return out;
 }
 
+void Evaluator::pack_points(const std::vector<Point>& points, std::vector<double>& out) {
+  out.push_back(static_cast<double>(points.size()));
+  for (const Point& point : points) {
+    out.insert(out.end(), {point.prediction, point.label, point.weight});
+  }
+}
+
+bool Evaluator::unpack_points(std::span<const double>& packed, std::vector<Point>& out) {
+  if (packed.empty() || !(packed[0] >= 0) || packed[0] * 3 > static_cast<double>(packed.size())) {
+    return false;
+  }
+  const auto count = static_cast<size_t>(packed[0]);
+  packed = packed.subspan(1);
+  if (packed.size() < 3 * count) return false;
+  for (size_t i = 0; i < 3 * count; i += 3) {
+    out.push_back({static_cast<float>(packed[i]), static_cast<float>(packed[i + 1]),
+                   static_cast<float>(packed[i + 2])});
+  }
+  packed = packed.subspan(3 * count);
+  return true;
+}
+
 bool Evaluator::unpack(std::span<const double> packed) {
   const size_t head = kSums + 1 + 2 * size_t{options_.buckets};
-  if (packed.size() < head || (packed.size() - head) % 3 != 0) return false;
-  if (options_.buckets > 0 && packed.size() != head) return false;
+  if (packed.size() < head) return false;
+  std::span<const double> rest = packed.subspan(head);
+  std::vector<Point> points;
+  if (!unpack_points(rest, points) || (options_.buckets > 0 && !points.empty())) return false;
+  std::map<uint64_t, std::vector<Point>> groups;
+  while (!rest.empty()) {
+    if (rest.size() < 3 || !(rest[0] >= 0) || !(rest[0] < 0x1p32) || !(rest[1] >= 0) ||
+        !(rest[1] < 0x1p32)) {
+      return false;
+    }
+    const uint64_t group = (static_cast<uint64_t>(rest[0]) << 32) | static_cast<uint64_t>(rest[1]);
+    rest = rest.subspan(2);
+    if (!unpack_points(rest, groups[group]) || groups[group].empty()) return false;
+  }
   double* const sums[] = {&sums_.samples,  &sums_.weight, &sums_.labels,   &sums_.predictions,
                           &sums_.log_loss, &sums_.right,  &sums_.absolute, &sums_.squared};
   for (size_t i = 0; i < kSums; ++i) *sums[i] += packed[i];
@@ -117,9 +151,10 @@ bool Evaluator::unpack(std::span<const double> packed) {
     negative_[b] += packed[kSums + 1 + b];
     positive_[b] += packed[kSums + 1 + options_.buckets + b];
   }
-  for (size_t i = head; i < packed.size(); i += 3) {
-    points_.push_back({static_cast<float>(packed[i]), static_cast<float>(packed[i + 1]),
-                       static_cast<float>(packed[i + 2])});
+  points_.insert(points_.end(), points.begin(), points.end());
+  for (const auto& [group, more] : groups) {
+    std::vector<Point>& mine = groups_[group];
+    mine.insert(mine.end(), more.begin(), more.end());
   }
   return true;
 }

@@ -65,6 +65,10 @@ class Evaluator {
     double log_loss = 0, right = 0, absolute = 0, squared = 0;
   };
 
+  static void pack_points(const std::vector<Point>& points, std::vector<double>& out);
+  // Takes a list off the front.
+  static bool unpack_points(std::span<const double>& packed, std::vector<Point>& out);
+
   EvaluatorOptions options_;
   Sums sums_;
   uint64_t not_numbers_ = 0;

@@ -137,6 +137,28 @@ TEST(Evaluator, WhatIsNotDefinedIsNotANumber) {
   EXPECT_EQ(evaluator.result().samples, 1U);
 }
 
+TEST(Evaluator, MeanErrorsAreOfAnyNumbers) {
+  Evaluator evaluator;
+  evaluator.add(std::vector<float>{3, -1}, std::vector<float>{5, -2});
+  EXPECT_DOUBLE_EQ(evaluator.result().mae, 1.5);
+  EXPECT_DOUBLE_EQ(evaluator.result().rmse, std::sqrt(2.5));
+  EXPECT_DOUBLE_EQ(evaluator.result().calibration, 2.0 / 3);
+}
+
+TEST(Evaluator, PackedGroupsAreThoseOfTheWhole) {
+  Evaluator one;
+  one.add(std::vector<float>{0.1F, 0.9F}, std::vector<float>{0, 1}, {},
+          std::vector<uint64_t>{UINT64_MAX, UINT64_MAX});
+  Evaluator two;
+  ASSERT_TRUE(two.unpack(one.pack()));
+  EXPECT_EQ(two.result().groups, 1U);
+  EXPECT_EQ(two.result().group_auc, 1.0);
+  std::vector<double> cut = one.pack();
+  cut.pop_back();
+  EXPECT_FALSE(two.unpack(cut));
+  EXPECT_EQ(two.result().samples, 2U) << "what is refused changes nothing";
+}
+
 TEST(Evaluator, PackedNumbersOfAnotherKindAreRefused) {
   Evaluator few({.buckets = 8}), many({.buckets = 16});
   EXPECT_FALSE(few.unpack(many.pack()));

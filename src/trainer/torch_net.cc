@@ -9,9 +9,12 @@
 
 #include "base/check.h"
 #include "conf/units.h"
+#include "trainer/linear.h"
 
 namespace starling {
 namespace {
+
+constexpr int64_t kFusedOutputsMin = 8;
 
 // Torch only reads through it.
 float* data_of(std::span<const float> values) { return const_cast<float*>(values.data()); }
@@ -132,8 +135,14 @@ TorchNet::Linear TorchNet::add_linear(const std::string& name, int64_t in, int64
           .bias = add(name + ".bias", {out}, bound)};
 }
 
-torch::Tensor TorchNet::linear(const Linear& layer, const torch::Tensor& x) const {
-  return at::linear(x, value(layer.weight), value(layer.bias));
+torch::Tensor TorchNet::linear(const Linear& layer, const torch::Tensor& x, bool relu) const {
+  const torch::Tensor& weight = value(layer.weight);
+  // Few outputs are no work for a product of matrices.
+  if (weight.size(0) >= kFusedOutputsMin) {
+    return fused_linear(x, weight, value(layer.bias), relu, shape_.precision);
+  }
+  const torch::Tensor y = at::linear(x, weight, value(layer.bias));
+  return relu ? at::relu(y) : y;
 }
 
 std::vector<TorchNet::Linear> TorchNet::add_layers(const std::string& name, int64_t in,
@@ -149,8 +158,7 @@ std::vector<TorchNet::Linear> TorchNet::add_layers(const std::string& name, int6
 torch::Tensor TorchNet::layers(const std::vector<Linear>& list, torch::Tensor x,
                                bool is_last_plain) const {
   for (size_t i = 0; i < list.size(); ++i) {
-    x = linear(list[i], x);
-    if (i + 1 < list.size() || !is_last_plain) x = at::relu_(x);
+    x = linear(list[i], x, i + 1 < list.size() || !is_last_plain);
   }
   return x;
 }

@@ -70,12 +70,12 @@ class TorchNet : public Model {
   // After bind(): whose gradient is asked for instead, on the same memory.
   void replace(size_t variable, torch::Tensor value) { values_[variable] = std::move(value); }
 
-  // A layer y = x W^T + b; its numbers are those of W and b.
+  // A layer y = x W^T + b, or relu of it; its numbers are those of W and b.
   struct Linear {
     size_t weight = 0, bias = 0;
   };
   Linear add_linear(const std::string& name, int64_t in, int64_t out);
-  torch::Tensor linear(const Linear& layer, const torch::Tensor& x) const;
+  torch::Tensor linear(const Linear& layer, const torch::Tensor& x, bool relu = false) const;
   // Layers with relu between them; the last without when `is_last_plain`.
   std::vector<Linear> add_layers(const std::string& name, int64_t in, std::vector<int64_t> sizes);
   torch::Tensor layers(const std::vector<Linear>& list, torch::Tensor x, bool is_last_plain) const;

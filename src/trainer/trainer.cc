@@ -3,6 +3,8 @@
 #include <cmath>
 
 #include "base/thread.h"
+#include "trainer/blas.h"
+#include "trainer/linear.h"
 #include "trainer/schema.h"
 
 namespace starling {
@@ -34,7 +36,9 @@ Trainer::~Trainer() = default;
 StatusOr<std::unique_ptr<Trainer>> Trainer::make(const JobOptions& job, TrainerClients clients,
                                                  Options options,
                                                  const v1::StartSampleReply& dataset) {
+  STARLING_RETURN_IF_ERROR(check_blas(job.trainer.slow_blas));
   STARLING_ASSIGN_OR_RETURN(ModelShape shape, model_shape(job, dataset));
+  if (shape.precision == Precision::kBFloat16) STARLING_RETURN_IF_ERROR(probe_bfloat16());
   std::unique_ptr<Trainer> trainer(new Trainer(job, clients, std::move(options), std::move(shape)));
   STARLING_RETURN_IF_ERROR(trainer->make_learners());
   return trainer;
@@ -93,7 +97,7 @@ Status Trainer::start(Deadline deadline) {
 
 Status Trainer::step(size_t index, Worker& worker, std::unique_ptr<StepBatch> batch,
                      Deadline deadline) {
-  const RealClock clock;
+  const RealClock clock{};
   Learner& learner = *learners_[index];
   StepTimes times;
   TimePoint since = clock.now();

@@ -69,6 +69,7 @@ class Trainer {
   };
 
   // `dataset`: what the hubs answered of the samples. InvalidArgument: the model does not fit them.
+  // FailedPrecondition: this machine multiplies matrices slowly, or not in bfloat16.
   static StatusOr<std::unique_ptr<Trainer>> make(const JobOptions& job, TrainerClients clients,
                                                  Options options,
                                                  const v1::StartSampleReply& dataset);

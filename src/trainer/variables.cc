@@ -10,12 +10,14 @@ namespace {
 Status check(const JobOptions& job) {
   const DenseSection& dense = job.dense;
   const bool is_kept_here = dense.home == "trainer";
+  if (dense.merge_steps > 1) {
+    return unimplemented("dense.merge_steps {}: gradients of variables travel with each step",
+                         dense.merge_steps);
+  }
   if (job.train.staleness == 0) {
-    if (is_kept_here || dense.sharing == "hogwild" || dense.pull_every > 1 ||
-        dense.merge_steps > 1) {
+    if (is_kept_here || dense.sharing == "hogwild" || dense.pull_every > 1) {
       return invalid_argument(
-          "train.staleness 0 needs dense.home ps, dense.sharing private, dense.pull_every 1 and "
-          "dense.merge_steps 1");
+          "train.staleness 0 needs dense.home ps, dense.sharing private and dense.pull_every 1");
     }
   }
   if (is_kept_here && job.cluster.trainers != 1) {

@@ -184,7 +184,7 @@ class Worker::Core : public std::enable_shared_from_this<Core> {
   PsClient& ps_;
   const WorkerOptions options_;
   const bool is_synchronous_;
-  const RealClock real_;
+  const RealClock real_{};
 
   Mutex mutex_;
   CondVar changed_;

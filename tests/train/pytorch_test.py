@@ -14,6 +14,22 @@ PYTHON = "/usr/bin/python3"  # Debian's, whose torch is the libtorch we link
 REFERENCE = pathlib.Path(__file__).with_name("torch_reference.py")
 DUMPED = [f"C{i}" for i in range(1, 27)] + ["fm.weight"] + [f"deep.{i}.{part}" for i in range(3) for part in ("weight", "bias")]
 
+SCRIPT = """
+import sys
+from typing import Dict
+import torch
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = torch.nn.Sequential(torch.nn.Linear(26 * 5 + 13, 32), torch.nn.ReLU(), torch.nn.Linear(32, 1))
+
+    def forward(self, fields: Dict[str, torch.Tensor], dense: torch.Tensor) -> torch.Tensor:
+        return self.layers(torch.cat([fields["C" + str(i)] for i in range(1, 27)] + [dense], 1))
+
+torch.jit.script(Net()).save(sys.argv[1])
+"""
+
 
 def has_torch():
     return os.path.exists(PYTHON) and subprocess.run([PYTHON, "-c", "import torch"], capture_output=True, check=False).returncode == 0
@@ -71,6 +87,17 @@ class PytorchTest(unittest.TestCase):
         _, reference, auc = self.compare(("adagrad", 0.05), ("adam", 0.001), steps=0, batch=128)
         self.assertGreater(auc, 0.6)
         self.assertAlmostEqual(auc, reference["auc"], delta=0.002)
+
+    def test_a_torchscript_file_trains(self):
+        model = pathlib.Path(self.folder.name, "net.pt")
+        source = pathlib.Path(self.folder.name, "net.py")  # torch reads the class's source
+        source.write_text(SCRIPT)
+        subprocess.run([PYTHON, source, model], check=True, capture_output=True)
+        job = pathlib.Path(self.folder.name, "script.yaml")
+        job.write_text(CTR_JOB.format(folder=self.folder.name))
+        ended = starling("train", job, "--set", f"model={{torchscript: {model}}}", "--set", "train.threads=2")
+        self.assertEqual(ended.returncode, 0, ended.stderr)
+        self.assertGreater(float(re.findall(r"epoch 2 of 2: AUC ([\d.]+)", ended.stdout)[-1]), 0.6)
 
 
 if __name__ == "__main__":

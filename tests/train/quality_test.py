@@ -21,6 +21,7 @@ LR = ("model={lr: {}}", "tables.ids.dim=1")
 # (example, model): the reference, and what the example's README says.
 KNOWN = {("adult", "lr"): (0.910, 0.912), ("adult", "fm"): (0.913, 0.926),
          ("movies", "lr"): (0.730, 0.729), ("movies", "fm"): (0.755, 0.757)}
+DIN = 0.760
 SYNCHRONOUS = [("cluster.ps=1", "train.threads=1"), ("cluster.ps=3", "train.threads=1"),
                ("cluster.ps=1", "train.threads=2"), ("cluster.ps=3", "train.threads=2")]
 ASYNCHRONOUS = [("train.staleness=inf", "train.threads=2"),
@@ -28,12 +29,12 @@ ASYNCHRONOUS = [("train.staleness=inf", "train.threads=2"),
                 ("train.staleness=inf", "train.threads=2", "dense.pull_every=4", "dense.sharing=hogwild")]
 
 
-def auc_of(job, sets):
+def auc_of(job, sets, epochs=3):
     ended = subprocess.run([PROGRAM, "train", str(job), *(word for one in sets for word in ("--set", one))],
                            capture_output=True, text=True, timeout=900, check=False)
     if ended.returncode != 0:
         raise AssertionError(ended.stderr)
-    return float(re.findall(r"epoch 3 of 3: AUC ([\d.]+)", ended.stdout)[-1])
+    return float(re.findall(rf"epoch {epochs} of {epochs}: AUC ([\d.]+)", ended.stdout)[-1])
 
 
 class QualityTest(unittest.TestCase):
@@ -66,7 +67,12 @@ class QualityTest(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             subprocess.run(["python3", EXAMPLES / "movies" / "prepare.py", DATA / "movietweetings", folder], check=True,
                            capture_output=True)
-            self.check_example("movies", (f"data.train=[{folder}/ratings.dat]", f"data.test=[{folder}/ratings.dat]"))
+            files = (f"data.train=[{folder}/ratings.dat]", f"data.test=[{folder}/ratings.dat]")
+            self.check_example("movies", files)
+            # din's attention over a history, with the same bits on one ps and on two.
+            runs = [auc_of(EXAMPLES / "din" / "job.yaml", files + sets, 2) for sets in ((), ("cluster.ps=2",))]
+            self.assertEqual(runs[0], runs[1])
+            self.assertAlmostEqual(runs[0], DIN, delta=0.01)
 
 
 if __name__ == "__main__":

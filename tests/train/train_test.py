@@ -74,9 +74,29 @@ class TrainTest(unittest.TestCase):
             with self.subTest(sets=sets):
                 self.assertEqual(self.train(self.job, *sets)[0], 2 * 20000)
 
+    def test_batches_that_are_not_numbers_stop_the_job_or_are_left_out(self):
+        explodes = ("dense.optimizer={sgd: {lr: 1000000}}", "train.gradient_scale=1000000")
+        ended = starling("train", self.job, "--set", explodes[0], "--set", explodes[1])
+        self.assertEqual(ended.returncode, 1)
+        self.assertRegex(ended.stderr, r"batch 0/\d+/\d+ gives what is not a number: .*(field|variable|loss)")
+        self.assertLess(self.train(self.job, *explodes, "train.on_nan=skip")[0], 2 * 20000)
+
+    @unittest.skipUnless("avx2" in pathlib.Path("/proc/cpuinfo").read_text(), "the CPU has no AVX2: any kernel fits it")
+    def test_a_blas_that_does_not_know_the_cpu_is_refused_unless_told(self):
+        env = os.environ | {"OPENBLAS_CORETYPE": "Prescott"}
+        for sets, code in (((), 1), (("--set", "trainer.slow_blas=true", "--set", "data.epochs=1"), 0)):
+            ended = subprocess.run([PROGRAM, "train", str(self.job), *sets], capture_output=True, text=True, timeout=900,
+                                   check=False, env=env)
+            self.assertEqual(ended.returncode, code, ended.stderr)
+            if code:
+                self.assertRegex(ended.stderr, "Prescott kernels .*OPENBLAS_CORETYPE")
+
     def test_errors_name_what_is_wrong(self):
         for sets, word in ((("model={lr: {}}",), "lr"), (("data.train=[/nowhere/x]",), "/nowhere/x"),
-                           (("model={deepfn: {}}",), "deepfm")):
+                           (("model={deepfn: {}}",), "deepfm"), (("train.loss=softmax",), "two labels"),
+                           (("train.staleness=0", "dense.sharing=hogwild"), "dense.sharing private"),
+                           (("train.dump=/tmp/x", "train.dump_fields=[C99]"), "C99"),
+                           (("model={torchscript: /nowhere/x.pt}",), "/nowhere/x.pt")):
             with self.subTest(sets=sets):
                 ended = starling("train", self.job, *(word for one in sets for word in ("--set", one)))
                 self.assertEqual(ended.returncode, 1)
