@@ -21,6 +21,7 @@ DealerOptions dealer_options(const v1::StartSampleOption& option) {
   out.window = option.window() == 0 ? kWindow : option.window();
   out.lease = milliseconds(option.lease_ms() == 0 ? kLeaseMs : option.lease_ms());
   out.group_batches = std::max(1U, option.group_batches());
+  out.has_clocks = option.has_staleness();
   out.is_synchronous = option.has_staleness() && option.staleness() == 0;
   out.ranks = option.ranks();
   return out;
@@ -59,10 +60,12 @@ Status check(const DatasetOptions& options) {
 
 }  // namespace
 
-Dataset::Dataset(const DatasetWorld& world, DatasetOptions options)
+Dataset::Dataset(const DatasetWorld& world, DatasetOptions options, hubs::DatasetPosition from)
     : world_(world),
       options_(std::move(options)),
+      from_(std::move(from)),
       epochs_(std::max(1U, options_.start.epochs())),
+      has_clocks_(options_.start.has_staleness()),
       is_synchronous_(dealer_options(options_.start).is_synchronous),
       is_memory_(options_.start.kind() == v1::DATASET_KIND_MEMORY),
       dealer_(dealer_options(options_.start)),
@@ -75,7 +78,8 @@ Dataset::Dataset(const DatasetWorld& world, DatasetOptions options)
 StatusOr<std::shared_ptr<Dataset>> Dataset::start(const DatasetWorld& world,
                                                   DatasetOptions options) {
   STARLING_RETURN_IF_ERROR(check(options));
-  std::shared_ptr<Dataset> dataset(new Dataset(world, std::move(options)));
+  STARLING_ASSIGN_OR_RETURN(hubs::DatasetPosition from, position_in(options.start));
+  std::shared_ptr<Dataset> dataset(new Dataset(world, std::move(options), std::move(from)));
   dataset->thread_ = Thread({.name = "hub-read"}, [raw = dataset.get()] { raw->run(); });
   world.lane->post([self = dataset->weak_from_this()] {
     if (const auto alive = self.lock()) alive->arm();
@@ -376,7 +380,8 @@ void Dataset::drain(std::optional<uint64_t> clock, Drained done) {
   drained_ = std::move(done);
   {
     MutexLock lock(mutex_);
-    dealer_.drain(clock);
+    // Evaluations and jobs without clocks only finish what they have begun.
+    dealer_.drain(has_clocks_ ? clock : std::nullopt);
   }
   tend();
 }
@@ -387,49 +392,51 @@ void Dataset::resume() {
   dealer_.resume();
 }
 
-std::string Dataset::position() const {
-  v1::WorkQueueInfo info;
-  info.set_queue(options_.start.dataset());
+hubs::DatasetPosition Dataset::position(std::optional<uint64_t> clock) const {
+  hubs::DatasetPosition out;
+  out.set_dataset(options_.start.dataset());
+  if (has_clocks_ && clock.has_value()) out.set_clock(*clock);
+  out.set_steps_before(steps_before_queues());
   MutexLock lock(mutex_);
-  info.set_epoch(epoch_);
-  for (const auto& [name, progress] : dealer_.progress()) *info.add_progress() = progress;
-  return info.SerializeAsString();
+  out.set_content(content_);
+  return out;
 }
 
 // What is drained here may still be open elsewhere: an item that a dead hub had begun. The queue
 // tells, and it is the record of the cut.
 void Dataset::check_drained() {
-  std::string error;
+  DrainedAt at;
+  bool has_passed = false;
   {
     MutexLock lock(mutex_);
     if (drained_ == nullptr || is_checking_) return;
-    error = dealer_.drain_error();
-    if (error.empty() && !dealer_.is_drained()) return;
+    at.clock = dealer_.drained_at();
+    has_passed = at.clock != dealer_.drain_clock();
+    if (!has_passed && !dealer_.is_drained()) return;
   }
-  if (!error.empty()) return std::exchange(drained_, nullptr)(failed_precondition("{}", error));
+  if (has_passed) return std::exchange(drained_, nullptr)(std::move(at));
   is_checking_ = true;
   Message request;
   request.meta.mutable_get_job()->set_with_work(true);
   request.meta.mutable_get_job()->set_with_progress(true);
   world_.scheduler->call(
       Method::kSchedulerGetJob, std::move(request), Deadline::in(*world_.clock, kSchedulerPatience),
-      [self = weak_from_this()](StatusOr<Message> reply) {
+      [self = weak_from_this(), at = std::move(at)](StatusOr<Message> reply) mutable {
         const auto alive = self.lock();
         if (alive == nullptr) return;
         alive->is_checking_ = false;
         if (!reply.ok() || alive->drained_ == nullptr) return;
-        std::vector<v1::Watermark> marks;
         for (const v1::WorkQueueInfo& queue : reply->meta.get_job_reply().queues()) {
           if (queue.queue() != alive->options_.start.dataset()) continue;
           for (const v1::WorkProgress& progress : queue.progress()) {
-            v1::Watermark& mark = marks.emplace_back();
+            v1::Watermark& mark = at.marks.emplace_back();
             mark.set_epoch(queue.epoch());
             mark.set_item(progress.item());
             mark.set_done_below(progress.done_below());
             mark.set_finished(progress.finished());
           }
         }
-        std::exchange(alive->drained_, nullptr)(std::move(marks));
+        std::exchange(alive->drained_, nullptr)(std::move(at));
       });
 }
 

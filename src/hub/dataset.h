@@ -21,6 +21,7 @@
 #include "data/format.h"
 #include "hub/cutter.h"
 #include "hub/dealer.h"
+#include "hub/position.h"
 #include "hub/reader.h"
 #include "hub/source.h"
 #include "net/lane.h"
@@ -68,11 +69,16 @@ class Dataset : public std::enable_shared_from_this<Dataset> {
   // What the scheduler tells; on the control lane.
   void on_event(const v1::Event& event);
   // Watermarks of the whole queue, once for each drain; on the control lane.
-  using Drained = Function<void(StatusOr<std::vector<v1::Watermark>>)>;
+  struct DrainedAt {
+    std::vector<v1::Watermark> marks;
+    // Above the clock that was asked for: that has been passed. None: there are no clocks.
+    std::optional<uint64_t> clock;
+  };
+  using Drained = Function<void(DrainedAt)>;
   void drain(std::optional<uint64_t> clock, Drained done);
   void resume();
-  // For the manifest of a cut.
-  std::string position() const;
+  // For the manifest of a cut at `clock`.
+  hubs::DatasetPosition position(std::optional<uint64_t> clock) const;
 
   v1::DatasetState state() const;
   v1::DatasetCounts counts() const;
@@ -99,7 +105,7 @@ class Dataset : public std::enable_shared_from_this<Dataset> {
     uint64_t bytes_read = 0;
   };
 
-  Dataset(const DatasetWorld& world, DatasetOptions options);
+  Dataset(const DatasetWorld& world, DatasetOptions options, hubs::DatasetPosition from);
 
   // dataset_read.cc: the reading thread.
   void run();
@@ -122,6 +128,9 @@ class Dataset : public std::enable_shared_from_this<Dataset> {
   Status finish_item(const ItemName& name, const ItemCounts& counts, uint64_t batches);
   std::vector<v1::WorkItem> order_of(uint32_t epoch) const;
   uint32_t first_epoch() const;
+  // Batches of the epochs that are in no queue of this generation of the job.
+  uint64_t steps_before_queues() const;
+  Status count_steps();
 
   // dataset_memory.cc: items that stay loaded.
   StatusOr<bool> deal_loaded(const ItemName& name, const v1::WorkLease& lease, BatchCutter& cutter,
@@ -133,12 +142,16 @@ class Dataset : public std::enable_shared_from_this<Dataset> {
   // dataset_order.cc: the order of synchronous jobs, which hubs share through the scheduler's keys.
   Status begin_epoch(uint32_t epoch);
   StatusOr<uint64_t> first_clock_of(uint32_t epoch);
+  // While a cut drains behind the end of the epoch: where the next one begins.
+  Status agree_on_next(uint32_t epoch);
   // Waits for the end of the item before.
   StatusOr<uint64_t> find_base(const ItemName& name);
   Status find_epoch_end(uint32_t epoch);
   std::string key_of(uint32_t epoch, const std::string& what) const;
   StatusOr<std::optional<uint64_t>> get_number(const std::string& key);
   Status put_number(const std::string& key, uint64_t number);
+  // The number that whoever came first has put.
+  StatusOr<uint64_t> put_first(const std::string& key, uint64_t number);
 
   // The control lane.
   void arm();
@@ -155,7 +168,9 @@ class Dataset : public std::enable_shared_from_this<Dataset> {
 
   const DatasetWorld world_;
   const DatasetOptions options_;
+  const hubs::DatasetPosition from_;  // of the cut that the job resumes from
   const uint32_t epochs_;
+  const bool has_clocks_;  // staleness is bounded: cuts lie at a clock
   const bool is_synchronous_;
   const bool is_memory_;
 
@@ -172,7 +187,7 @@ class Dataset : public std::enable_shared_from_this<Dataset> {
   BufferPool chunks_;
   uint32_t chunks_max_ = 4;
   uint64_t made_ = 0;          // batches
-  uint64_t steps_before_ = 0;  // synchronous: batches of the epochs before
+  uint64_t steps_before_ = 0;  // synchronous: batches of the epochs before; else done by the job
   uint64_t base_ = 0;          // synchronous: of the item at hand
 
   // The control lane's.
@@ -195,7 +210,7 @@ class Dataset : public std::enable_shared_from_this<Dataset> {
   std::map<BatchId, Fed> fed_ ABSL_GUARDED_BY(mutex_);
   size_t fed_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   std::optional<ItemName> lost_ ABSL_GUARDED_BY(mutex_);  // while it is being read
-  uint32_t epoch_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t content_ ABSL_GUARDED_BY(mutex_) = 0;
 
   Histogram& assemble_ns_;
   Histogram& feed_ns_;

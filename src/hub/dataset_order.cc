@@ -1,6 +1,7 @@
 // The order of a synchronous epoch: batch k is the k-th in the order of items. Where an item begins
 // is known when the one before has been read, by whichever hub; hubs tell each other through the
 // scheduler's keys.
+#include <algorithm>
 #include <charconv>
 
 #include "hub/dataset.h"
@@ -49,8 +50,23 @@ Status Dataset::put_number(const std::string& key, uint64_t number) {
   return cancelled("the dataset stops");
 }
 
+StatusOr<uint64_t> Dataset::put_first(const std::string& key, uint64_t number) {
+  v1::PutOption option;
+  option.set_key(key);
+  option.set_value(std::to_string(number));
+  option.set_if_revision(0);
+  while (!is_stopping_) {
+    const Status status = world_.scheduler->put(option, soon()).status();
+    if (status.ok()) return number;
+    if (status.code() != StatusCode::kAborted && !may_pass(status)) return status;
+    STARLING_ASSIGN_OR_RETURN(const std::optional<uint64_t> known, get_number(key));
+    if (known.has_value()) return *known;
+  }
+  return cancelled("the dataset stops");
+}
+
 StatusOr<uint64_t> Dataset::first_clock_of(uint32_t epoch) {
-  if (epoch == first_epoch()) return 0;
+  if (epoch == first_epoch()) return from_.clock();
   STARLING_ASSIGN_OR_RETURN(const std::optional<uint64_t> known,
                             get_number(key_of(epoch, "clock")));
   if (known.has_value()) return *known;
@@ -62,19 +78,34 @@ StatusOr<uint64_t> Dataset::first_clock_of(uint32_t epoch) {
                             get_number(key_of(epoch - 1, "from")));
   const uint64_t batches = end.value_or(0) - from.value_or(0);
   const uint64_t ranks = options_.start.ranks();
-  return before + (batches + ranks - 1) / ranks;
+  uint64_t clock = before + (batches + ranks - 1) / ranks;
+  {
+    // Ranks tick without data until a cut has its clock.
+    MutexLock lock(mutex_);
+    clock = std::max(clock, dealer_.drain_clock().value_or(0));
+  }
+  return put_first(key_of(epoch, "clock"), clock);
+}
+
+Status Dataset::agree_on_next(uint32_t epoch) {
+  {
+    MutexLock lock(mutex_);
+    if (!dealer_.is_epoch_dealt() || !dealer_.drain_clock().has_value()) return absl::OkStatus();
+  }
+  STARLING_ASSIGN_OR_RETURN(const uint64_t clock, first_clock_of(epoch + 1));
+  MutexLock lock(mutex_);
+  dealer_.set_next_clock(clock);
+  return absl::OkStatus();
 }
 
 Status Dataset::begin_epoch(uint32_t epoch) {
   EpochStart start{.epoch = epoch};
   STARLING_ASSIGN_OR_RETURN(start.clock, first_clock_of(epoch));
-  STARLING_RETURN_IF_ERROR(put_number(key_of(epoch, "clock"), start.clock));
-  steps_before_ = 0;
+  steps_before_ = steps_before_queues();
   uint64_t base = 0;
   bool is_known = true;  // where the items so far end
   uint32_t next = 0;
   for (const v1::Watermark& mark : options_.start.resume()) {
-    if (mark.epoch() < epoch) steps_before_ += mark.done_below();
     if (mark.epoch() != epoch) continue;
     start.linear += mark.done_below();
     is_known = is_known && mark.finished() && mark.item() == next++;

@@ -54,6 +54,35 @@ uint32_t Dataset::first_epoch() const {
   return epoch;
 }
 
+uint64_t Dataset::steps_before_queues() const {
+  uint64_t steps = from_.steps_before();
+  for (const v1::Watermark& mark : options_.start.resume()) {
+    if (mark.epoch() < first_epoch()) steps += mark.done_below();
+  }
+  return steps;
+}
+
+// What the job has trained of the dataset: a hub that comes later, or after a cut, goes on with the
+// numbers of steps where the others are.
+Status Dataset::count_steps() {
+  v1::GetJobOption ask;
+  ask.set_with_work(true);
+  ask.set_with_progress(true);
+  StatusOr<v1::GetJobReply> job = world_.scheduler->get_job(ask, soon());
+  while (!job.ok() && may_pass(job.status()) && pause(kRetry)) {
+    job = world_.scheduler->get_job(ask, soon());
+  }
+  STARLING_RETURN_IF_ERROR(job.status());
+  steps_before_ = steps_before_queues();
+  for (const v1::WorkQueueInfo& queue : job->queues()) {
+    if (queue.queue() != options_.start.dataset()) continue;
+    for (const v1::WorkProgress& progress : queue.progress()) {
+      steps_before_ += progress.done_below();
+    }
+  }
+  return absl::OkStatus();
+}
+
 Status Dataset::prepare() {
   const v1::StartSampleOption& option = options_.start;
   STARLING_ASSIGN_OR_RETURN(FormatOptions format, format_options(option));
@@ -66,6 +95,13 @@ Status Dataset::prepare() {
   source_.pool = &chunks_;
   const std::vector<std::string> patterns(option.files().begin(), option.files().end());
   STARLING_ASSIGN_OR_RETURN(items_, list_items(*world_.files, patterns, source_));
+  const uint64_t content = content_of(option, items_);
+  if (from_.content() != 0 && from_.content() != content) {
+    return failed_precondition(
+        "dataset {}: its files, or the options that decide what a batch holds, are not those of "
+        "the cut: it cannot go on there",
+        option.dataset());
+  }
   STARLING_ASSIGN_OR_RETURN(format_, Format::make(format, fields));
   if (options_.tables.size() == 1) {
     // A job with one table has it for every field that names none.
@@ -100,6 +136,7 @@ Status Dataset::prepare() {
   uint64_t bytes = 0;
   for (const v1::WorkItem& item : items_) bytes += item.hint_bytes();
   MutexLock lock(mutex_);
+  content_ = content;
   dealer_.set_bytes_total(bytes * epochs_);
   is_ready_ = true;
   return absl::OkStatus();
@@ -110,7 +147,11 @@ Status Dataset::read_all() {
   const uint32_t end = options_.start.first_epoch() + epochs_;
   for (uint32_t epoch = first_epoch(); epoch < end && !is_stopping_; ++epoch) {
     STARLING_RETURN_IF_ERROR(fill_queue(epoch));
-    if (is_synchronous_) STARLING_RETURN_IF_ERROR(begin_epoch(epoch));
+    if (is_synchronous_) {
+      STARLING_RETURN_IF_ERROR(begin_epoch(epoch));
+    } else if (epoch == first_epoch()) {
+      STARLING_RETURN_IF_ERROR(count_steps());
+    }
     STARLING_RETURN_IF_ERROR(read_epoch(epoch));
   }
   MutexLock lock(mutex_);
@@ -135,7 +176,6 @@ std::vector<v1::WorkItem> Dataset::order_of(uint32_t epoch) const {
 Status Dataset::fill_queue(uint32_t epoch) {
   {
     MutexLock lock(mutex_);
-    epoch_ = epoch;
     dealer_.set_idle(false);
   }
   const std::vector<v1::WorkItem> items = order_of(epoch);
@@ -205,7 +245,10 @@ Status Dataset::read_epoch(uint32_t epoch) {
       STARLING_RETURN_IF_ERROR(read_item(epoch, lease));
     }
     if (!taken->leases().empty()) continue;
-    if (is_synchronous_) STARLING_RETURN_IF_ERROR(find_epoch_end(epoch));
+    if (is_synchronous_) {
+      STARLING_RETURN_IF_ERROR(find_epoch_end(epoch));
+      STARLING_RETURN_IF_ERROR(agree_on_next(epoch));
+    }
     STARLING_ASSIGN_OR_RETURN(const bool is_done, is_epoch_done(epoch));
     if (is_done) return absl::OkStatus();
     pause(kRetry);
@@ -342,7 +385,7 @@ Status Dataset::give_batch(const ItemName& name, std::span<const SampleRef> samp
       const Batch batch,
       assembler_->assemble(samples, {.owner = owners, .shards = routes->shards()}));
   const uint64_t step =
-      is_synchronous_ ? steps_before_ + base_ + number : made_ * options_.hubs + options_.hub;
+      steps_before_ + (is_synchronous_ ? base_ + number : made_ * options_.hubs + options_.hub);
   const BatchPlace place{.id = {name.epoch, name.item, number},
                          .step = step,
                          .map_version = routes->version(),

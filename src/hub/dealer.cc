@@ -107,6 +107,7 @@ void Dealer::fail(Status why) {
 void Dealer::begin_epoch(const EpochStart& start) {
   epoch_ = start;
   epoch_end_.reset();
+  next_clock_ = 0;
 }
 
 void Dealer::set_base(const ItemName& name, uint64_t linear) {
@@ -235,7 +236,8 @@ void Dealer::on_rank(const v1::RankEvent& rank) {
     return;
   }
   seen.leaves = rank.clock();
-  if (!rank.has_half_pushed() || rank.clock() == 0) return;
+  // Without a synchronous order whoever comes takes what a dead one held.
+  if (!options_.is_synchronous || !rank.has_half_pushed() || rank.clock() == 0) return;
   takeovers_.push_back(
       {.id = batch_id_of(rank.half_pushed()), .rank = rank.rank(), .clock = rank.clock() - 1});
 }
@@ -250,9 +252,9 @@ void Dealer::resume() {
   drain_clock_.reset();
 }
 
-std::string Dealer::drain_error() const {
-  if (!drain_clock_.has_value() || clock_dealt_ <= *drain_clock_) return "";
-  return fmt::format("clock {} has passed, {} is reached", *drain_clock_, clock_dealt_);
+std::optional<uint64_t> Dealer::drained_at() const {
+  if (!drain_clock_.has_value()) return std::nullopt;
+  return std::max(*drain_clock_, clock_dealt_);
 }
 
 bool Dealer::is_drained() const {
@@ -262,7 +264,8 @@ bool Dealer::is_drained() const {
     // The scheduler keeps its queues as part of the cut.
     if (item.is_finished() ? !item.is_acked : item.known_below != item.done_below) return false;
   }
-  if (!drain_clock_.has_value()) return true;
+  // Whoever has heard of the end asks no more; the shards see whether its clock is the cut's.
+  if (!drain_clock_.has_value() || is_ended_) return true;
   return std::all_of(ranks_.begin(), ranks_.end(), [&](const auto& entry) {
     const RankSeen& seen = entry.second;
     const uint64_t until = std::min(*drain_clock_, seen.leaves.value_or(*drain_clock_));
@@ -274,7 +277,7 @@ bool Dealer::is_drained() const {
 bool Dealer::is_drained(const ItemName& name, const Item& item) const {
   if (item.is_finished()) return true;
   if (options_.is_synchronous && name.epoch > epoch_.epoch) return true;
-  if (drain_clock_.has_value()) {
+  if (options_.is_synchronous && drain_clock_.has_value()) {
     // Everything before the row of the cut's clock is dealt, by this hub or a former one.
     const uint64_t rows = *drain_clock_ > epoch_.clock ? *drain_clock_ - epoch_.clock : 0;
     const uint64_t end = epoch_.linear + rows * options_.ranks;

@@ -30,6 +30,7 @@ struct DealerOptions {
   Duration lease = seconds(60);  // of a batch
   Duration retry = milliseconds(20);
   uint32_t group_batches = 1;  // leased as one
+  bool has_clocks = false;     // staleness is bounded: ranks tick, and cuts lie at a clock
   bool is_synchronous = false;
   uint32_t ranks = 0;            // of synchronous jobs
   uint32_t sessions_max = 4096;  // remembered; the one that asked least recently goes first
@@ -96,6 +97,9 @@ class Dealer {
   void set_base(const ItemName& name, uint64_t linear);
   // How many batches the epoch has.
   void set_epoch_end(uint64_t batches) { epoch_end_ = batches; }
+  bool is_epoch_dealt() const { return epoch_end_.has_value(); }
+  // The next epoch begins at this clock: ranks that are behind the end of this one tick until then.
+  void set_next_clock(uint64_t clock) { next_clock_ = clock; }
 
   // Shards.
   std::vector<BatchId> take_feeds() { return std::exchange(feeds_, {}); }
@@ -128,8 +132,9 @@ class Dealer {
   // Deals up to the clock (none: only what is begun) and no further.
   void drain(std::optional<uint64_t> clock);
   bool is_drained() const;
-  // Not empty: a clock behind the drain's has been dealt already.
-  std::string drain_error() const;
+  std::optional<uint64_t> drain_clock() const { return drain_clock_; }
+  // The clock up to which it drains; a later one when that has been dealt already.
+  std::optional<uint64_t> drained_at() const;
   void resume();
 
   // Trainers. Hub.ReadSample; always a reply.
@@ -205,6 +210,7 @@ class Dealer {
   bool deal_unit(const ItemName& name, Item& item, uint64_t number, const Message& request,
                  TimePoint now, Message& reply);
   Unit unit_of(const ItemName& name, Item& item, uint64_t number);
+  bool waits_for(const v1::Header& header) const;
   bool may_deal(const Item& item, uint64_t number, const Entry& entry) const;
   v1::BatchLease* lease(Entry& entry, const v1::Header& header, TimePoint now, Message& reply);
   Message answer_now(const Message& request, TimePoint now);
@@ -224,11 +230,14 @@ class Dealer {
   std::optional<uint64_t> drain_clock_;
   Status failure_;
 
+  // Of jobs with clocks.
+  uint64_t clock_dealt_ = 0;  // one more than the highest
+  std::map<uint32_t, RankSeen> ranks_;
+
   // Synchronous jobs only.
   EpochStart epoch_;
   std::optional<uint64_t> epoch_end_;
-  uint64_t clock_dealt_ = 0;  // one more than the highest
-  std::map<uint32_t, RankSeen> ranks_;
+  uint64_t next_clock_ = 0;
   std::set<uint32_t> gone_nodes_;
   std::vector<Takeover> takeovers_;
 };

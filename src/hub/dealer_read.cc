@@ -133,24 +133,35 @@ v1::DatasetState Dealer::state() const {
 
 v1::DatasetState Dealer::deal(const Message& request, TimePoint now, Message& reply) {
   const v1::Header& header = request.meta.header();
-  if (options_.is_synchronous) {
+  if (options_.has_clocks && header.has_rank()) {
     RankSeen& seen = ranks_[header.rank()];
     seen.asked = std::max(seen.asked, header.clock());
-    if (deal_takeover(request, now, reply)) return v1::DATASET_STATE_READY;
-    if (drain_clock_.has_value() && header.clock() >= *drain_clock_) {
-      return v1::DATASET_STATE_PAUSED;
-    }
   }
+  if (deal_takeover(request, now, reply)) return v1::DATASET_STATE_READY;
+  if (drain_clock_.has_value() && header.clock() >= *drain_clock_) return v1::DATASET_STATE_PAUSED;
   if (is_ended_ && !is_draining_) {
     clock_dealt_ = std::max(clock_dealt_, header.clock() + 1);  // it ticks until it has left
     return v1::DATASET_STATE_END;
   }
   const v1::DatasetState is =
       options_.is_synchronous ? deal_slot(request, now, reply) : deal_any(request, now, reply);
-  const bool ticks =
-      !reply.meta.read_sample_reply().batches().empty() || is == v1::DATASET_STATE_END_OF_EPOCH;
-  if (ticks && header.has_rank()) clock_dealt_ = std::max(clock_dealt_, header.clock() + 1);
+  const v1::ReadSampleReply& told = reply.meta.read_sample_reply();
+  uint64_t ticks = told.batches_size();
+  if (told.tick() || is == v1::DATASET_STATE_END_OF_EPOCH) ticks = std::max<uint64_t>(ticks, 1);
+  if (ticks > 0 && header.has_rank()) {
+    clock_dealt_ = std::max(clock_dealt_, header.clock() + ticks);
+  }
   return is;
+}
+
+// Others cannot go on, or a cut has not its clock, until this rank ticks.
+bool Dealer::waits_for(const v1::Header& header) const {
+  if (!options_.has_clocks || options_.is_synchronous || !header.has_rank()) return false;
+  uint64_t wanted = drain_clock_.value_or(0);
+  for (const auto& [rank, seen] : ranks_) {
+    if (!seen.leaves.has_value()) wanted = std::max(wanted, seen.asked);
+  }
+  return header.clock() < wanted;
 }
 
 bool Dealer::may_deal(const Item& item, uint64_t number, const Entry& entry) const {
@@ -169,7 +180,9 @@ Dealer::Unit Dealer::unit_of(const ItemName& name, Item& item, uint64_t number) 
 }
 
 v1::DatasetState Dealer::deal_any(const Message& request, TimePoint now, Message& reply) {
-  const uint32_t most = request.meta.read_sample().batches_max();
+  const v1::Header& header = request.meta.header();
+  uint64_t most = request.meta.read_sample().batches_max();
+  if (drain_clock_.has_value()) most = std::min(most, *drain_clock_ - header.clock());
   const auto given = [&] {
     return static_cast<uint32_t>(reply.meta.read_sample_reply().batches_size());
   };
@@ -189,6 +202,7 @@ v1::DatasetState Dealer::deal_any(const Message& request, TimePoint now, Message
     }
   }
   if (given() > 0) return v1::DATASET_STATE_READY;
+  if (is_all_out && waits_for(header)) reply.meta.mutable_read_sample_reply()->set_tick(true);
   if (is_draining_) return v1::DATASET_STATE_PAUSED;
   return is_all_out ? state() : v1::DATASET_STATE_READY;
 }
@@ -222,8 +236,10 @@ v1::DatasetState Dealer::deal_slot(const Message& request, TimePoint now, Messag
   const uint64_t first = epoch_.linear + (header.clock() - epoch_.clock) * options_.ranks;
   const uint64_t linear = first + header.rank();
   if (epoch_end_.has_value() && linear >= *epoch_end_) {
-    // The last row is not full, or a cut wants a clock behind the end.
-    const bool is_wanted = first < *epoch_end_ || drain_clock_.has_value();
+    // The last row is not full, or a cut wants a clock behind the end and the hubs have agreed that
+    // the next epoch begins there.
+    const bool is_wanted = first < *epoch_end_ || header.clock() < next_clock_ ||
+                           (is_ended_ && drain_clock_.has_value());
     return is_wanted ? v1::DATASET_STATE_END_OF_EPOCH : v1::DATASET_STATE_READY;
   }
   for (auto& [name, item] : items_) {

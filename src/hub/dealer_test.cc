@@ -263,10 +263,45 @@ TEST(Dealer, DealsExpiredLeasesAgainWhileACutDrains) {
   EXPECT_THAT(ids_in(dealer.read(two.ask(2), kStart + seconds(2))), ElementsAre(BatchId{0, 0, 0}));
 }
 
+TEST(BoundedDealer, DealsNoFurtherThanTheClockOfACut) {
+  Dealer dealer({.has_clocks = true});
+  add_whole_item(dealer, {0, 0}, 9);
+  Asker one{.session = 1, .rank = 0, .clock = 3};
+  dealer.drain(5);
+  EXPECT_EQ(ids_in(dealer.read(one.ask(4), kStart)), (Ids{{0, 0, 0}, {0, 0, 1}}));
+  one.clock = 5;
+  Message done = one.ask(4);
+  report_done(done, {{0, 0, 0}, {0, 0, 1}});
+  EXPECT_EQ(state_in(dealer.read(done, kStart)), v1::DATASET_STATE_PAUSED);
+  settle(dealer);
+  EXPECT_TRUE(dealer.is_drained());
+  EXPECT_EQ(dealer.drained_at(), 5U);
+}
+
+TEST(BoundedDealer, ARankWithoutDataTicksWhileOthersOrACutWaitForIt) {
+  Dealer dealer({.has_clocks = true});
+  add_whole_item(dealer, {0, 0}, 1);
+  Asker one{.session = 1, .rank = 0, .clock = 3};
+  Asker two{.session = 2, .rank = 1, .clock = 2};
+  const auto ticks = [&](Asker& asker) {
+    return dealer.read(asker.ask(1), kStart).meta.read_sample_reply().tick();
+  };
+  EXPECT_FALSE(ticks(one));  // it has a batch
+  EXPECT_TRUE(ticks(two));
+  two.clock = 3;
+  EXPECT_FALSE(ticks(two));  // nobody waits for it
+  dealer.drain(4);
+  EXPECT_TRUE(ticks(two));
+  two.clock = 4;
+  EXPECT_FALSE(ticks(two));
+  EXPECT_EQ(dealer.drained_at(), 4U);
+}
+
 class SynchronousDealer : public testing::Test {
  protected:
   // 5 batches in two items, dealt to two ranks: rows (0, 1), (2, 3), (4, none).
-  SynchronousDealer() : dealer_({.lease = seconds(10), .is_synchronous = true, .ranks = 2}) {
+  SynchronousDealer()
+      : dealer_({.lease = seconds(10), .has_clocks = true, .is_synchronous = true, .ranks = 2}) {
     dealer_.begin_epoch({});
     add_whole_item(dealer_, {0, 0}, 3);
     add_whole_item(dealer_, {0, 1}, 2);
@@ -329,9 +364,38 @@ TEST_F(SynchronousDealer, DealsUpToTheClockOfACut) {
   EXPECT_EQ(state_in(ask(two_, {{0, 0, 1}})), v1::DATASET_STATE_PAUSED);
   settle(dealer_);
   EXPECT_TRUE(dealer_.is_drained());
-  EXPECT_EQ(dealer_.drain_error(), "");
+  EXPECT_EQ(dealer_.drained_at(), 1U);
   dealer_.drain(0);
-  EXPECT_THAT(dealer_.drain_error(), HasSubstr("clock 0 has passed"));
+  EXPECT_EQ(dealer_.drained_at(), 1U);  // passed already
+}
+
+TEST_F(SynchronousDealer, TicksBehindTheEndOfAnEpochOnlyToWhereTheNextOneBegins) {
+  (void)ask(one_);
+  (void)ask(two_);
+  one_.clock = two_.clock = 1;
+  (void)ask(one_, {{0, 0, 0}});
+  (void)ask(two_, {{0, 0, 1}});
+  one_.clock = 2;
+  (void)ask(one_, {{0, 0, 2}});
+  (void)ask(two_, {{0, 1, 0}});
+  one_.clock = 4;
+  (void)ask(one_, {{0, 1, 1}});
+  dealer_.drain(6);
+  // The hubs have not agreed yet.
+  EXPECT_EQ(state_in(ask(one_)), v1::DATASET_STATE_READY);
+  dealer_.set_next_clock(6);
+  one_.clock = 5;
+  EXPECT_EQ(state_in(ask(one_)), v1::DATASET_STATE_END_OF_EPOCH);
+  one_.clock = 6;
+  EXPECT_EQ(state_in(ask(one_)), v1::DATASET_STATE_PAUSED);
+}
+
+TEST_F(SynchronousDealer, ACutDoesNotWaitForRanksThatHaveHeardOfTheEnd) {
+  Dealer dealer({.has_clocks = true, .is_synchronous = true, .ranks = 2});
+  dealer.end_data();
+  EXPECT_EQ(state_in(dealer.read(one_.ask(1), kStart)), v1::DATASET_STATE_END);
+  dealer.drain(9);
+  EXPECT_TRUE(dealer.is_drained());
 }
 
 TEST_F(SynchronousDealer, SomebodyFinishesWhatADeadRankLeftHalfPushed) {

@@ -382,12 +382,11 @@ class HubServer::Control final : public SchedulerEvents,
       report->set_phase(cut.phase());
       if (open.empty()) return send(*report);
       for (const auto& dataset : open) {
-        dataset->drain(clock, [self = weak_from_this(), report,
-                               left](StatusOr<std::vector<v1::Watermark>> marks) {
-          if (!marks.ok()) {
-            report->set_error(std::string(message_of(marks.status())));
-          } else {
-            for (const v1::Watermark& mark : *marks) *report->add_watermarks() = mark;
+        dataset->drain(clock, [self = weak_from_this(), report, left](Dataset::DrainedAt at) {
+          for (const v1::Watermark& mark : at.marks) *report->add_watermarks() = mark;
+          if (at.clock.has_value()) {
+            v1::SaveOption* save = report->mutable_save();
+            save->set_clock(std::max(save->clock(), *at.clock));
           }
           const auto control = self.lock();
           if (--*left == 0 && control != nullptr) control->send(*report);
@@ -402,7 +401,11 @@ class HubServer::Control final : public SchedulerEvents,
     v1::SaveJobOption report;
     report.set_cut_id(cut.cut_id());
     report.set_phase(cut.phase());
-    if (!open.empty()) report.set_position(open.front()->position());
+    std::optional<uint64_t> clock;
+    if (cut.has_clock()) clock = cut.clock();
+    hubs::Position position;
+    for (const auto& dataset : open) *position.add_datasets() = dataset->position(clock);
+    report.set_position(position.SerializeAsString());
     send(report);
   }
 

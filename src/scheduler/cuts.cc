@@ -10,6 +10,7 @@ namespace starling {
 namespace {
 
 constexpr const char* kKey = "cut";
+constexpr uint32_t kDrainsMax = 16;
 
 v1::CutPhase next_phase(v1::CutPhase phase) {
   return phase == v1::CUT_PHASE_DRAIN ? v1::CUT_PHASE_SNAPSHOT : v1::CUT_PHASE_WRITE;
@@ -140,6 +141,14 @@ Status Cuts::report(Turn& turn, const NodeEntry& node, const v1::SaveJobOption& 
                             node.node().name(), option.position().size(),
                             options_.limits.position_bytes_max);
   }
+  if (option.phase() == v1::CUT_PHASE_DRAIN && option.save().has_clock()) {
+    if (option.save().clock() > record_.cut().clock()) {
+      drain_later(turn, option.save().clock());
+      return absl::OkStatus();
+    }
+    // It has not heard of the later clock yet.
+    if (option.save().clock() < record_.cut().clock()) return absl::OkStatus();
+  }
   if (has_reported(node.node().name(), option.lane())) return absl::OkStatus();
   ledger::CutReport* report = nullptr;
   for (ledger::CutReport& old : *record_.mutable_reports()) {
@@ -157,6 +166,20 @@ Status Cuts::report(Turn& turn, const NodeEntry& node, const v1::SaveJobOption& 
   *report->mutable_watermarks() = option.watermarks();
   save(turn);
   return absl::OkStatus();
+}
+
+void Cuts::drain_later(Turn& turn, uint64_t reached) {
+  v1::CutEvent* cut = record_.mutable_cut();
+  record_.set_drains(record_.drains() + 1);
+  if (record_.drains() > kDrainsMax) {
+    return fail(turn, fmt::format("clock {} has passed, {} is reached", cut->clock(), reached));
+  }
+  // As far ahead again as the word was late, and more.
+  const uint64_t clock = reached + 2 * (reached - cut->clock()) + options_.lead_clocks;
+  cut->set_clock(clock);
+  cut->mutable_save()->set_clock(clock);
+  record_.clear_reports();
+  enter(turn, v1::CUT_PHASE_DRAIN);
 }
 
 void Cuts::fail(Turn& turn, const std::string& why) {

@@ -50,6 +50,8 @@ class Cuts {
 
  private:
   void enter(Turn& turn, v1::CutPhase phase);
+  // The clock has been passed: all drain anew, up to a later one.
+  void drain_later(Turn& turn, uint64_t reached);
   bool has_reported(const std::string& node, uint32_t lane) const;
   Duration phase_max() const;
   void save(Turn& turn) const;

@@ -49,6 +49,13 @@ class CutsTest : public testing::Test {
         .cut()
         .phase();
   }
+  void train_in_step() {
+    v1::SetJobOption option;
+    option.mutable_staleness()->set_staleness(0);
+    const Token token = world_.start_set_job(trainer_, option);
+    world_.beat_ps(ps_, {{0, 3}});
+    ASSERT_EQ(code_of(world_.answer(token)), StatusCode::kOk);
+  }
   // Up to the phase WRITE.
   void snapshot() {
     report(hub_, v1::CUT_PHASE_DRAIN);
@@ -168,15 +175,31 @@ TEST_F(CutsTest, ARestartedSchedulerGoesOnWithTheCutAndAsksForTheManifestAgain) 
 }
 
 TEST_F(CutsTest, ASynchronousCutNamesAClockAtOrAfterEveryOneDealt) {
-  v1::SetJobOption option;
-  option.mutable_staleness()->set_staleness(0);
-  const Token token = world_.start_set_job(trainer_, option);
-  world_.beat_ps(ps_, {{0, 3}});
-  ASSERT_EQ(code_of(world_.answer(token)), StatusCode::kOk);
+  train_in_step();
   v1::SchedulerHeartbeatOption dealt;
   dealt.set_clock(20);
   world_.beat(hub_, dealt);
   EXPECT_GE(save(v1::SAVE_ACTION_START).meta.save_job_reply().cut().clock(), 20);
+}
+
+TEST_F(CutsTest, DrainsAnewUpToALaterClockWhenAHubHasPassedTheFirst) {
+  train_in_step();
+  const uint64_t first = save(v1::SAVE_ACTION_START).meta.save_job_reply().cut().clock();
+  const auto drained_to = [&](uint64_t clock) {
+    Message request;
+    v1::SaveJobOption* option = request.meta.mutable_save_job();
+    option->set_action(v1::SAVE_ACTION_REPORT);
+    option->set_phase(v1::CUT_PHASE_DRAIN);
+    option->mutable_save()->set_clock(clock);
+    return world_.call(hub_, Method::kSchedulerSave, request).meta.save_job_reply().cut();
+  };
+  const v1::CutEvent later = drained_to(first + 100);
+  EXPECT_EQ(later.phase(), v1::CUT_PHASE_DRAIN);
+  EXPECT_GT(later.clock(), first + 200);
+  EXPECT_EQ(later.save().clock(), later.clock());
+  // A word about the first clock says nothing of the second.
+  EXPECT_EQ(drained_to(first).phase(), v1::CUT_PHASE_DRAIN);
+  EXPECT_EQ(drained_to(later.clock()).phase(), v1::CUT_PHASE_SNAPSHOT);
 }
 
 TEST_F(CutsTest, BadReportsAreRefused) {

@@ -84,6 +84,7 @@ class Worker::Core : public std::enable_shared_from_this<Core> {
         ps_(ps),
         options_(std::move(options)),
         is_synchronous_(options_.trains && options_.staleness == 0U),
+        has_clocks_(options_.trains && options_.staleness.has_value()),
         clock_(options_.start_clock),
         read_clock_(options_.start_clock) {}
 
@@ -184,6 +185,7 @@ class Worker::Core : public std::enable_shared_from_this<Core> {
   PsClient& ps_;
   const WorkerOptions options_;
   const bool is_synchronous_;
+  const bool has_clocks_;
   const RealClock real_{};
 
   Mutex mutex_;
@@ -192,7 +194,7 @@ class Worker::Core : public std::enable_shared_from_this<Core> {
   std::deque<SlotPtr> slots_ ABSL_GUARDED_BY(mutex_);      // in the order of their steps
   uint64_t clock_ ABSL_GUARDED_BY(mutex_);                 // of the next lookup
   uint64_t read_clock_ ABSL_GUARDED_BY(mutex_);            // synchronous: of the next read
-  bool is_tick_due_ ABSL_GUARDED_BY(mutex_) = false;       // synchronous: the next step is empty
+  bool is_tick_due_ ABSL_GUARDED_BY(mutex_) = false;       // the next step is empty
   Status failure_ ABSL_GUARDED_BY(mutex_);
   WorkerCounts counts_ ABSL_GUARDED_BY(mutex_);
   std::map<uint32_t, v1::DatasetCounts> dataset_counts_ ABSL_GUARDED_BY(mutex_);  // by hub
@@ -355,8 +357,11 @@ void Worker::Core::ask_hubs(TimePoint now) {
 }
 
 void Worker::Core::ask(uint32_t id, Hub& hub, uint32_t batches) {
+  // The clock of what is asked for: behind all that is read.
+  const auto unclocked = std::count_if(slots_.begin(), slots_.end(),
+                                       [](const SlotPtr& slot) { return !slot->has_clock; });
   Message request = step_message({}, options_.trains ? std::optional(options_.rank) : std::nullopt,
-                                 is_synchronous_ ? read_clock_ : clock_);
+                                 is_synchronous_ ? read_clock_ : clock_ + unclocked);
   request.meta.mutable_header()->clear_batch();
   v1::ReadSampleOption* option = request.meta.mutable_read_sample();
   option->Swap(&hub.report);
@@ -415,7 +420,8 @@ void Worker::Core::on_read(uint32_t id, const v1::ReadSampleOption& told,
   if (read.batches_size() > 0) return take_leases(id, *reply);
   if (told.batches_max() == 0) return;
   hub.ask_at = real_.now() + milliseconds(read.retry_after_ms());
-  if (is_synchronous_ && read.state() == v1::DATASET_STATE_END_OF_EPOCH) is_tick_due_ = true;
+  const bool is_behind = is_synchronous_ && read.state() == v1::DATASET_STATE_END_OF_EPOCH;
+  if (is_behind || (has_clocks_ && read.tick())) is_tick_due_ = true;
 }
 
 void Worker::Core::take_leases(uint32_t id, const Message& reply) {

@@ -26,6 +26,22 @@ v1::FieldOptions field(const std::string& name, const std::string& table, v1::Fi
   return out;
 }
 
+std::vector<uint64_t> field_keys(const std::string& lines, const std::string& name) {
+  FormatOptions options;
+  options.name = "criteo";
+  FieldOptions one;
+  one.name = name;
+  const auto format = Format::make(options, {one});
+  EXPECT_TRUE(format.ok()) << format.status();
+  SampleBlock samples((*format)->schema());
+  const auto parser = (*format)->parser("");
+  const auto parsed = (*parser)->parse({.bytes = lines}, samples, 1);
+  EXPECT_TRUE(parsed.ok()) << parsed.status();
+  std::vector<uint64_t> keys;
+  for (uint32_t i = 0; i < samples.samples(); ++i) keys.push_back(value(samples.sample_keys(i)[0]));
+  return keys;
+}
+
 }  // namespace
 
 std::string criteo_lines(uint32_t first, uint32_t count) {
@@ -63,20 +79,17 @@ std::vector<BatchTable> count_batch_tables() {
           {.name = "shared", .dim = kSharedDim, .placement = {}}};
 }
 
-std::vector<uint64_t> id_keys(const std::string& lines) {
-  FormatOptions options;
-  options.name = "criteo";
-  FieldOptions id;
-  id.name = "C1";
-  const auto format = Format::make(options, {id});
-  EXPECT_TRUE(format.ok()) << format.status();
-  SampleBlock samples((*format)->schema());
-  const auto parser = (*format)->parser("");
-  const auto parsed = (*parser)->parse({.bytes = lines}, samples, 1);
-  EXPECT_TRUE(parsed.ok()) << parsed.status();
-  std::vector<uint64_t> keys;
-  for (uint32_t i = 0; i < samples.samples(); ++i) keys.push_back(value(samples.sample_keys(i)[0]));
-  return keys;
+std::vector<uint64_t> id_keys(const std::string& lines) { return field_keys(lines, "C1"); }
+
+std::vector<uint64_t> shared_keys(const std::vector<std::string>& lines) {
+  std::set<uint64_t> keys;
+  for (const std::string& one : lines) {
+    for (const char* name : {"C2", "C3"}) {
+      const std::vector<uint64_t> more = field_keys(one, name);
+      keys.insert(more.begin(), more.end());
+    }
+  }
+  return {keys.begin(), keys.end()};
 }
 
 void expect_trained(Node& node, const std::string& lines, float times) {

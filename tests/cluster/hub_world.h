@@ -24,6 +24,8 @@ v1::CreateOption count_tables();
 std::vector<BatchTable> count_batch_tables();
 // The keys of `ids` of these lines, in their order.
 std::vector<uint64_t> id_keys(const std::string& lines);
+// The keys of `shared` of all these lines, each once.
+std::vector<uint64_t> shared_keys(const std::vector<std::string>& lines);
 // Expects that every sample of `lines` was trained `times` times: the row of its id has counted.
 void expect_trained(Node& node, const std::string& lines, float times);
 

@@ -1,0 +1,70 @@
+#include "hub/position.h"
+
+#include <xxhash.h>
+
+#include <algorithm>
+
+namespace starling {
+
+Status resume_at(const std::vector<v1::WorkQueueInfo>& queues,
+                 const std::vector<std::string>& positions, v1::StartSampleOption& option) {
+  option.clear_resume();
+  option.clear_position();
+  for (const v1::WorkQueueInfo& queue : queues) {
+    if (queue.queue() != option.dataset()) continue;
+    for (const v1::WorkProgress& progress : queue.progress()) {
+      v1::Watermark* mark = option.add_resume();
+      mark->set_epoch(queue.epoch());
+      mark->set_item(progress.item());
+      mark->set_done_below(progress.done_below());
+      mark->set_finished(progress.finished());
+    }
+  }
+  for (const std::string& bytes : positions) {
+    hubs::Position position;
+    if (!position.ParseFromString(bytes)) {
+      return data_loss("the cut has a position of {} bytes that is not a hub's", bytes.size());
+    }
+    const auto& datasets = position.datasets();
+    const auto mine = std::find_if(datasets.begin(), datasets.end(), [&](const auto& one) {
+      return one.dataset() == option.dataset();
+    });
+    // Every hub that reads the dataset says the same of it.
+    if (mine != datasets.end()) option.set_position(bytes);
+  }
+  return absl::OkStatus();
+}
+
+StatusOr<hubs::DatasetPosition> position_in(const v1::StartSampleOption& option) {
+  hubs::Position position;
+  if (!position.ParseFromString(option.position())) {
+    return invalid_argument("Hub.StartSample: position of dataset {} is not a hub's",
+                            option.dataset());
+  }
+  for (const hubs::DatasetPosition& one : position.datasets()) {
+    if (one.dataset() == option.dataset()) return one;
+  }
+  return hubs::DatasetPosition();
+}
+
+uint64_t content_of(const v1::StartSampleOption& option, const std::vector<v1::WorkItem>& items) {
+  v1::StartSampleOption kept;
+  *kept.mutable_format() = option.format();
+  *kept.mutable_fields() = option.fields();
+  kept.set_kind(option.kind());
+  kept.set_pipe_command(option.pipe_command());
+  kept.set_batch_size(option.batch_size());
+  kept.set_shuffle_samples(option.shuffle_samples());
+  kept.set_seed(option.seed());
+  kept.set_on_bad_line(option.on_bad_line());
+  *kept.mutable_memory() = option.memory();
+  kept.set_negatives_rate(option.negatives_rate());
+  kept.set_merge_by_id(option.merge_by_id());
+  std::string text = kept.SerializeAsString();
+  for (const v1::WorkItem& item : items) {
+    text += fmt::format("\n{} {} {} {}", item.path(), item.begin(), item.end(), item.hint_bytes());
+  }
+  return XXH3_64bits(text.data(), text.size());
+}
+
+}  // namespace starling
