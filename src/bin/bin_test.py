@@ -100,6 +100,24 @@ class DataTest(unittest.TestCase):
         self.assertEqual(again.returncode, 1)
         self.assertIn(str(job), again.stderr)
 
+    def test_normalise_takes_the_constants_that_stats_wrote(self):
+        table = self.folder / "a.csv"
+        table.write_text("".join(f"{i % 2},{10 + i % 5}\n" for i in range(100)))
+        stats = self.folder / "stats.yaml"
+        job = self.folder / "job.yaml"
+        job.write_text(
+            "data: {format: csv, train: [%s], stats: %s, reader: {csv: {columns: [y, x]}}}\n"
+            "fields:\n  - {name: y, kind: label}\n"
+            "  - {name: x, kind: dense, transforms: {normalise: }}\n" % (table, stats)
+        )
+        self.assertIn(str(stats), starling("data", "show", str(job)).stderr)
+        wrote = starling("data", "stats", str(job), "--write", str(stats))
+        self.assertEqual(wrote.returncode, 0, wrote.stderr)
+        self.assertRegex(stats.read_text(), r"x: \{mean: 12, std: 1\.4142")
+        seen = starling("data", "stats", str(job))
+        self.assertEqual(seen.returncode, 0, seen.stderr)
+        self.assertRegex(seen.stdout, r"mean -?\d[^ ]*, std 1,")
+
     def test_mistakes_are_named(self):
         words = self.folder / "words"
         words.write_text("just words\n")

@@ -14,13 +14,15 @@ namespace {
 
 constexpr const char* kHelp =
     R"(usage: starling data show  JOB.yaml [-n SAMPLES] [--test] [--set KEY=VALUE]...
-       starling data stats JOB.yaml [-n SAMPLES] [--test] [--set KEY=VALUE]...
+       starling data stats JOB.yaml [-n SAMPLES] [--test] [--write FILE] [--set KEY=VALUE]...
 
 show prints the first samples as the job's options read them: a line per field, a column per sample.
 stats prints of every field in how many samples it is, how many keys there are (estimated) and the most frequent of them;
 of numbers mean, deviation and range; of labels their rate.
   -n SAMPLES  how many: 5 of show, all of stats
   --test      of data.test instead of data.train
+  --write FILE  mean and std of every dense field go to FILE, for data.stats of the job file; a normalise that has no
+              constants of its own then takes them from there
 )";
 
 constexpr uint64_t kShown = 5;
@@ -43,7 +45,11 @@ StatusOr<int> run_data(std::vector<std::string> arguments) {
   if (!arguments.empty() && !arguments.front().starts_with('-')) {
     arguments.front() = "--job=" + arguments.front();
   }
-  STARLING_ASSIGN_OR_RETURN(const Flags flags, take_flags(arguments));
+  STARLING_ASSIGN_OR_RETURN(const std::string write, take_value(arguments, "--write"));
+  if (!write.empty() && action != "stats") return invalid_argument("--write is of stats");
+  STARLING_ASSIGN_OR_RETURN(Flags flags, take_flags(arguments));
+  // What is about to be written is not there yet.
+  if (!write.empty()) flags.sets.emplace_back("data.stats=''");
   STARLING_RETURN_IF_ERROR(no_more(arguments, "data"));
   uint64_t samples = action == "show" ? kShown : UINT64_MAX;
   if (!count.empty()) {
@@ -55,7 +61,12 @@ StatusOr<int> run_data(std::vector<std::string> arguments) {
                               kShownMax);
     }
   }
-  STARLING_ASSIGN_OR_RETURN(const Job job, load_job(flags));
+  STARLING_ASSIGN_OR_RETURN(Job job, load_job(flags));
+  for (FieldSection& field : job.options.fields) {
+    std::erase_if(field.transforms, [&](const Choice& choice) {
+      return !write.empty() && choice.name == "normalise" && choice.params.members.empty();
+    });
+  }
   STARLING_ASSIGN_OR_RETURN(const v1::StartSampleOption option,
                             is_test ? test_dataset(job.options, 0) : train_dataset(job.options));
   const RealClock clock;
@@ -66,6 +77,11 @@ StatusOr<int> run_data(std::vector<std::string> arguments) {
       action == "show" ? show_samples(*files, clock, option, static_cast<uint32_t>(samples))
                        : sample_stats(*files, clock, option, samples));
   fmt::print("{}", text);
+  if (write.empty()) return 0;
+  STARLING_ASSIGN_OR_RETURN(const std::string constants,
+                            sample_constants(*files, clock, option, samples));
+  STARLING_RETURN_IF_ERROR(write_file(*files, write, constants));
+  fmt::print("the constants of dense fields are in {}\n", write);
   return 0;
 }
 

@@ -164,6 +164,43 @@ Status check_net(const std::vector<Setting>& settings, std::string_view role,
   return absl::OkStatus();
 }
 
+StatusOr<std::string> read_text(const std::string& path) {
+  // A folder opens like a file, and reads like an empty one.
+  std::error_code error;
+  if (std::filesystem::is_directory(path, error)) {
+    return not_found("{}: cannot be read: {}", path, std::strerror(EISDIR));
+  }
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream text;
+  if (!file || !(text << file.rdbuf() || file.peek() == std::ifstream::traits_type::eof())) {
+    return not_found("{}: cannot be read: {}", path, std::strerror(errno));
+  }
+  return std::move(text).str();
+}
+
+// Every normalise without constants of its own takes those of the file that data.stats names.
+Status take_stats(JobOptions& options) {
+  const std::string& path = options.data.stats;
+  if (path.empty()) return absl::OkStatus();
+  STARLING_ASSIGN_OR_RETURN(const std::string text, read_text(path));
+  const auto line_of = [&path](int line) { return Origin{fmt::format("{}:{}", path, line)}; };
+  STARLING_ASSIGN_OR_RETURN(const ConfValue stats, parse_yaml(text, line_of));
+  for (FieldSection& field : options.fields) {
+    for (Choice& choice : field.transforms) {
+      if (choice.name != "normalise" || !choice.params.members.empty()) continue;
+      const ConfValue* found = stats.find(field.name);
+      if (found == nullptr || found->kind != ConfValue::Kind::kMap) {
+        return invalid_argument(
+            "{}: fields.{}: {} has no constants of it; write them by "
+            "`starling data stats JOB --write {}`",
+            choice.origin.text, field.name, path, path);
+      }
+      choice.params = *found;
+    }
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 Environment read_environment() {
@@ -180,17 +217,7 @@ Environment read_environment() {
 StatusOr<Job> load(const Sources& sources) {
   std::string yaml;
   if (!sources.file.empty()) {
-    // A folder opens like a file, and reads like an empty one.
-    std::error_code error;
-    if (std::filesystem::is_directory(sources.file, error)) {
-      return not_found("{}: cannot be read: {}", sources.file, std::strerror(EISDIR));
-    }
-    std::ifstream file(sources.file, std::ios::binary);
-    std::ostringstream text;
-    if (!file || !(text << file.rdbuf() || file.peek() == std::ifstream::traits_type::eof())) {
-      return not_found("{}: cannot be read: {}", sources.file, std::strerror(errno));
-    }
-    yaml = std::move(text).str();
+    STARLING_ASSIGN_OR_RETURN(yaml, read_text(sources.file));
   }
   return load_text(yaml, sources);
 }
@@ -206,6 +233,7 @@ StatusOr<Job> load_text(const std::string& yaml, const Sources& sources) {
   Job job;
   STARLING_RETURN_IF_ERROR(schema_of(job.options).bind(root, "", &job.settings));
   STARLING_RETURN_IF_ERROR(check_references(job));
+  STARLING_RETURN_IF_ERROR(take_stats(job.options));
   STARLING_RETURN_IF_ERROR(check_net(job.settings, "scheduler", job.options.scheduler.net));
   STARLING_RETURN_IF_ERROR(check_net(job.settings, "ps", job.options.ps.net));
   STARLING_RETURN_IF_ERROR(check_net(job.settings, "hub", job.options.hub.net));

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 
 #include "conf/yaml.h"
@@ -294,6 +295,25 @@ TEST(Load, TheEnvironmentOfTheProcessIsRead) {
   EXPECT_EQ(environment.at("STARLING_TEST_BIRD"), "star=ling");
   EXPECT_TRUE(load({.environment = {{"STARLING_TEST_BIRD", "x"}}}).ok())
       << "tests may have knobs of their own";
+}
+
+TEST(LoadTest, NormaliseTakesTheConstantsThatDataStatsWrote) {
+  const std::string path = testing::TempDir() + "starling_load_test_stats.yaml";
+  std::ofstream(path) << "age: {mean: 38.5, std: 13.6}\n";
+  const std::string yaml = fmt::format(
+      "data: {{stats: {}}}\nfields:\n  - {{name: age, kind: dense, transforms: {{log: , normalise: "
+      "}}}}\n  - {{name: x, kind: dense, transforms: {{normalise: {{mean: 1, std: 2}}}}}}\n",
+      path);
+  const auto job = load_text(yaml, {});
+  ASSERT_TRUE(job.ok()) << job.status();
+  EXPECT_EQ(job->options.fields[0].transforms[1].params.flow(), "{mean: 38.5, std: 13.6}");
+  EXPECT_EQ(job->options.fields[1].transforms[0].params.flow(), "{mean: 1, std: 2}");
+  std::ofstream(path) << "other: {mean: 1, std: 1}\n";
+  const Status missing = load_text(yaml, {}).status();
+  EXPECT_EQ(missing.code(), StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(message_of(missing)), testing::HasSubstr("fields.age"));
+  std::filesystem::remove(path);
+  EXPECT_EQ(load_text(yaml, {}).status().code(), StatusCode::kNotFound);
 }
 
 }  // namespace

@@ -43,6 +43,9 @@ void add_data_rules(Schema& s, DataSection& o) {
   s.add("bad_lines_max", &o.bad_lines_max,
         count(0, kInfinite - 1, "with skip: more than these are an error"));
   s.add("bad_lines_path", &o.bad_lines_path, text("file that skipped records are written to"));
+  s.add("stats", &o.stats,
+        text("file that `starling data stats --write` wrote: mean and std of every normalise "
+             "without its own"));
   s.add("negatives_rate", &o.negatives_rate,
         RealRule{.least = 0, .most = 1, .doc = "part of the samples with label 0 that is kept"});
   s.add("merge_by_id", &o.merge_by_id, "samples of one id become one");

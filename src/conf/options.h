@@ -29,6 +29,7 @@ struct DataSection {
   std::string on_bad_line = "fail";        // fail, skip
   int64_t bad_lines_max = 1000;            // with skip: more are an error
   std::string bad_lines_path;              // where they are written; empty: nowhere
+  std::string stats;                       // file of constants, by `starling data stats --write`
   double negatives_rate = 1;               // the part of the samples with label 0 that is kept
   bool merge_by_id = false;                // samples of one id become one
   bool local_shuffle = false;              // of memory datasets: in each hub

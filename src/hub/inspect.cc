@@ -4,6 +4,7 @@
 #include <bit>
 #include <cmath>
 #include <functional>
+#include <map>
 
 #include "base/rng.h"
 #include "data/format.h"
@@ -33,13 +34,18 @@ StatusOr<ParseCounts> read_samples(FileSystem& files, const Clock& clock,
   const std::vector<std::string> patterns(option.files().begin(), option.files().end());
   STARLING_ASSIGN_OR_RETURN(const auto items, list_items(files, patterns, source));
   const bool skips = option.on_bad_line() == v1::ON_BAD_LINE_SKIP;
+  source.skips_long = skips;
   ParseCounts counts;
   for (const v1::WorkItem& item : items) {
     STARLING_ASSIGN_OR_RETURN(const auto input, ItemSource::open(files, item, source, clock));
     STARLING_ASSIGN_OR_RETURN(const auto parser, format->parser(input->head()));
     while (true) {
       STARLING_ASSIGN_OR_RETURN(const OwnedChunk chunk, input->next());
-      if (chunk.chunk.bytes.empty()) break;
+      if (chunk.is_end()) break;
+      if (chunk.too_long.has_value()) {
+        counts += {.records = 1, .bad = 1};
+        continue;
+      }
       SampleBlock samples(format->schema());
       STARLING_ASSIGN_OR_RETURN(const ParseResult parsed, parser->parse(chunk.chunk, samples, 1));
       if (!skips && !parsed.bad.empty()) {
@@ -116,11 +122,14 @@ struct NumberStats {
     least = std::min(least, x);
     most = std::max(most, x);
   }
+  double mean(uint64_t n) const { return n == 0 ? 0 : sum / static_cast<double>(n); }
+  double deviation(uint64_t n) const {
+    const double variance = n == 0 ? 0 : squares / static_cast<double>(n) - mean(n) * mean(n);
+    return std::sqrt(std::max(0.0, variance));
+  }
   std::string text(uint64_t n) const {
-    const double mean = n == 0 ? 0 : sum / static_cast<double>(n);
-    const double variance = n == 0 ? 0 : squares / static_cast<double>(n) - mean * mean;
-    return fmt::format("mean {:.6g}, std {:.6g}, {:g} .. {:g}", mean,
-                       std::sqrt(std::max(0.0, variance)), n == 0 ? 0 : least, n == 0 ? 0 : most);
+    return fmt::format("mean {:.6g}, std {:.6g}, {:g} .. {:g}", mean(n), deviation(n),
+                       n == 0 ? 0 : least, n == 0 ? 0 : most);
   }
 };
 
@@ -218,6 +227,36 @@ StatusOr<std::string> show_samples(FileSystem& files, const Clock& clock,
   };
   STARLING_RETURN_IF_ERROR(read_samples(files, clock, option, format, take).status());
   return aligned(lines);
+}
+
+StatusOr<std::string> sample_constants(FileSystem& files, const Clock& clock,
+                                       const v1::StartSampleOption& option, uint64_t samples_max) {
+  STARLING_ASSIGN_OR_RETURN(const std::shared_ptr<const Format> format, format_of(option));
+  const std::vector<std::string>& dense = format->schema()->dense;
+  std::map<std::string, NumberStats> stats;
+  std::map<std::string, uint64_t> counts;
+  uint64_t n = 0;
+  const auto take = [&](const SampleBlock& block) {
+    for (uint32_t i = 0; i < block.samples() && n < samples_max; ++i, ++n) {
+      for (size_t at = 0; at < dense.size(); ++at) {
+        stats[dense[at]].add(block.dense(i)[at]);
+        ++counts[dense[at]];
+      }
+    }
+    return n < samples_max;
+  };
+  STARLING_RETURN_IF_ERROR(read_samples(files, clock, option, format, take).status());
+  std::string out = fmt::format(
+      "# Mean and deviation of {} samples, by `starling data stats --write`. A job file names this "
+      "file\n# as data.stats; then `normalise` without constants takes them from here.\n",
+      n);
+  for (const auto& [field, one] : stats) {
+    const double deviation = one.deviation(counts[field]);
+    // A field that never changes stays what it is, less its mean.
+    out += fmt::format("{}: {{mean: {:.9g}, std: {:.9g}}}\n", field, one.mean(counts[field]),
+                       deviation > 0 ? deviation : 1);
+  }
+  return out;
 }
 
 StatusOr<std::string> sample_stats(FileSystem& files, const Clock& clock,

@@ -28,6 +28,11 @@ StatusOr<std::string> show_samples(FileSystem& files, const Clock& clock,
 StatusOr<std::string> sample_stats(FileSystem& files, const Clock& clock,
                                    const v1::StartSampleOption& option, uint64_t samples_max);
 
+// Mean and deviation of every dense field of the first `samples_max` samples, as the YAML that the
+// job file's data.stats names.
+StatusOr<std::string> sample_constants(FileSystem& files, const Clock& clock,
+                                       const v1::StartSampleOption& option, uint64_t samples_max);
+
 // An estimate of how many distinct numbers were added, about 2 % off (Flajolet et al., 2007).
 class DistinctEstimate {
  public:
