@@ -44,6 +44,12 @@ class CsvParser final : public LineParser {
   Outcome parse_line(std::string_view line, SampleBuilder& builder) override;
   bool evaluate(const Expression& expression, const std::vector<size_t>& at, SampleBuilder& builder,
                 double& out);
+  bool has_label(const std::vector<std::string_view>& values) const {
+    if (!base().options.labels_optional) return true;
+    const auto is_there = [&](size_t column) { return !values[column].empty(); };
+    return !columns_.label.empty() &&
+           std::all_of(columns_.label.begin(), columns_.label.end(), is_there);
+  }
 
   std::shared_ptr<const CsvRules> rules_;
   CsvColumns columns_;
@@ -83,7 +89,7 @@ LineParser::Outcome CsvParser::parse_line(std::string_view line, SampleBuilder& 
   for (const CsvColumns::Use& use : columns_.uses) {
     if (!builder.add_text(*use.plan, values[use.column])) return Outcome::kBad;
   }
-  if (rules_->label) {
+  if (rules_->label && has_label(values)) {
     if (!evaluate(*rules_->label, columns_.label, builder, number)) return Outcome::kBad;
     if (!builder.set_number(*rules_->label_field, 0, number)) return Outcome::kBad;
   }
@@ -107,6 +113,7 @@ StatusOr<CsvColumns> bind_columns(const ParserBase& base, const CsvRules& rules,
                                   const std::vector<std::string>& names) {
   CsvColumns columns;
   columns.count = names.size();
+  const bool labels_optional = base.options.labels_optional;
   const auto need = [&](const std::string& name, const std::string& who) -> StatusOr<size_t> {
     STARLING_ASSIGN_OR_RETURN(const size_t column, find_column(names, name, who));
     columns.needed = std::max(columns.needed, column + 1);
@@ -114,12 +121,18 @@ StatusOr<CsvColumns> bind_columns(const ParserBase& base, const CsvRules& rules,
   };
   for (const FieldPlan& plan : base.plans.fields) {
     if (!plan.options.cross.empty() || &plan == rules.label_field) continue;
+    const bool may_lack = labels_optional && plan.options.kind == FieldKind::kLabel;
+    if (may_lack && !find_column(names, plan.options.column, "").ok()) continue;
     STARLING_ASSIGN_OR_RETURN(const size_t column,
                               need(plan.options.column, "field " + plan.options.name));
     columns.uses.push_back({column, &plan});
   }
   if (rules.label) {
     for (const std::string& name : rules.label->columns()) {
+      if (labels_optional && !find_column(names, name, "").ok()) {
+        columns.label.clear();
+        break;
+      }
       STARLING_ASSIGN_OR_RETURN(const size_t column, need(name, "label"));
       columns.label.push_back(column);
     }

@@ -10,6 +10,7 @@
 namespace starling {
 namespace {
 
+using data_testing::format_of;
 using data_testing::keys_of;
 using data_testing::parse_all;
 using data_testing::Parsed;
@@ -18,9 +19,7 @@ using testing::HasSubstr;
 
 std::shared_ptr<const Format> csv(FormatOptions options, std::vector<FieldOptions> fields) {
   options.name = "csv";
-  auto format = Format::make(options, std::move(fields));
-  EXPECT_TRUE(format.ok()) << message_of(format.status());
-  return *format;
+  return format_of(options, std::move(fields));
 }
 
 std::vector<std::string> cut(std::string_view line, std::string delimiter = ",",
@@ -32,6 +31,24 @@ std::vector<std::string> cut(std::string_view line, std::string delimiter = ",",
 
 uint64_t key(std::string_view field, std::string_view text) {
   return hash_text(text, hash_text(field, 0));
+}
+
+// Files that are to be predicted have no answers: neither the column nor, where it is, its values.
+TEST(CsvTest, LabelsMayBeMissingWherePredictionsAreWanted) {
+  const std::vector<FieldOptions> fields = {{.name = "user"}};
+  const auto format =
+      csv({.header = true, .label = "rating >= 8", .labels_optional = true}, fields);
+  for (const char* text : {"user\nann\nbob\n", "user,rating\nann,\nbob,\n"}) {
+    const Parsed parsed = parse_all(*format, text);
+    EXPECT_EQ(parsed.result.counts.bad, 0u) << text;
+    ASSERT_EQ(parsed.block.samples(), 2u) << text;
+    EXPECT_EQ(parsed.block.labels(1)[0], 0.0f);
+  }
+  const Parsed known = parse_all(*format, "user,rating\nann,9\nbob,x\n");
+  EXPECT_EQ(known.block.labels(0)[0], 1.0f);
+  EXPECT_EQ(known.result.counts.bad, 1u);
+  const auto strict = csv({.header = true, .label = "rating >= 8"}, fields);
+  EXPECT_FALSE(strict->parser("user\nann\n").ok());
 }
 
 TEST(CsvTest, LinesAreCutAtDelimiters) {

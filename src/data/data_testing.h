@@ -3,6 +3,7 @@
 // Uses: data. Threads: one.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -30,6 +31,14 @@ inline std::vector<SampleRef> refs_of(const SampleBlock& block) {
   std::vector<SampleRef> refs;
   for (uint32_t i = 0; i < block.samples(); ++i) refs.push_back({&block, i});
   return refs;
+}
+
+// A format whose options are right.
+inline std::shared_ptr<const Format> format_of(const FormatOptions& options,
+                                               std::vector<FieldOptions> fields) {
+  auto format = Format::make(options, std::move(fields));
+  STARLING_CHECK(format.ok(), std::string(message_of(format.status())).c_str());
+  return *format;
 }
 
 // A whole file at once; line numbers are known.

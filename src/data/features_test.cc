@@ -27,9 +27,7 @@ const std::vector<FieldOptions> kFields = {
     {.name = "query", .kind = FieldKind::kGroup}};
 
 std::shared_ptr<const Format> features(std::vector<FieldOptions> fields = kFields) {
-  auto format = Format::make({.name = "features"}, std::move(fields));
-  EXPECT_TRUE(format.ok()) << message_of(format.status());
-  return *format;
+  return data_testing::format_of({.name = "features"}, std::move(fields));
 }
 
 std::string with_prefix(const std::string& record) {

@@ -9,17 +9,12 @@
 namespace starling {
 namespace {
 
+using data_testing::format_of;
 using data_testing::keys_of;
 using data_testing::parse_all;
 using data_testing::Parsed;
 using testing::ElementsAre;
 using testing::HasSubstr;
-
-std::shared_ptr<const Format> format_of(FormatOptions options, std::vector<FieldOptions> fields) {
-  auto format = Format::make(options, std::move(fields));
-  EXPECT_TRUE(format.ok()) << message_of(format.status());
-  return *format;
-}
 
 std::string error_of(FormatOptions options, std::vector<FieldOptions> fields) {
   return std::string(message_of(Format::make(options, std::move(fields)).status()));
