@@ -5,7 +5,12 @@ limit is memchr, called for every tab and newline of the same bytes. The rivals 
 program, and pandas.read_csv (Debian's python3-pandas, its C engine, from a file in the page cache) in the rounds between.
 Ours parses the numbers, takes their logarithms, hashes 26 keys per line, shuffles, and makes batches of 512 for one shard, with the
 keys of 26 tables de-duplicated. Without pandas its row carries the reason and no number.
+
+The last row is the whole way: scheduler, one ps with one shard and one hub with one parsing thread as processes over grpc++;
+hub_bench takes every batch of 512 and reports it done at once, so that the file is read, parsed, assembled, fed to the shard and
+leased. Its rival is parsing, hashing and assembling alone on one core; the processes have all cores of the machine.
 """
+import contextlib
 import json
 import os
 import statistics
@@ -55,6 +60,43 @@ def pandas_mb_per_s(program, lines, rounds):
         return os.path.getsize(path) / 1e6 / statistics.median(seconds)
 
 
+@contextlib.contextmanager
+def process(*arguments):
+    """A role of the job; gives its first line, which has its address."""
+    child = subprocess.Popen([str(argument) for argument in arguments], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    try:
+        line = child.stdout.readline().strip()
+        if not line:
+            raise RuntimeError(f"{arguments[1]} did not start")
+        yield line
+    finally:
+        child.terminate()
+        child.wait()
+        child.stdout.close()
+
+
+def file_to_shards_mb_per_s(build, path):
+    starling = build / "src" / "bin" / "starling"
+    tables = ", ".join(f"C{i}: {{dim: 8}}" for i in range(1, 27))
+    with tempfile.TemporaryDirectory() as folder:
+        job = os.path.join(folder, "job.yaml")
+        with open(job, "w", encoding="utf-8") as out:
+            out.write(f"tables: {{{tables}}}\ncluster: {{ps: 1, shards: 1, hubs: 1}}\nhub: {{readers: 1}}\n")
+        listen = ("--listen", "grpc++://127.0.0.1:0")
+        with process(starling, "scheduler", "--job", job, *listen) as scheduler, \
+                process(starling, "ps", "--job", job, "--scheduler", scheduler, *listen), \
+                process(starling, "hub", "--job", job, "--scheduler", scheduler, *listen):
+            entry = run_program(build / "bench" / "hub" / "hub_bench", scheduler, path, 512)[0]
+    return os.path.getsize(path) / 1e6 / entry["seconds"]
+
+
+def whole_way(build, program, lines, rounds):
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "criteo.tsv")
+        run_program(program, "--write", path, "--lines", lines)
+        return statistics.median(file_to_shards_mb_per_s(build, path) for _ in range(rounds))
+
+
 def run(build, quick):
     program = build / "src" / "data" / "data_bench"
     lines = LINES_QUICK if quick else LINES
@@ -72,6 +114,8 @@ def run(build, quick):
         row("parse + hash, one core", "MB/s", rates["parse + hash"], "memchr scan (the limit)", rates["memchr scan"]),
         row("parse + hash + assemble, 4 shards, one core", "MB/s", rates["parse + hash + assemble, 4 shards"],
             "memchr scan (the limit)", rates["memchr scan"]),
+        row("from a file to the shards, hub and ps as processes, grpc++", "MB/s",
+            whole_way(build, program, lines, 1 if quick else 3), OURS, ours, bar=0.7),
         row("vector scan for tabs and newlines", "MB/s", rates["vector scan"], "memchr scan (the limit)", rates["memchr scan"]),
     ]
     return rows
