@@ -17,11 +17,25 @@ namespace {
 constexpr size_t kLinesMax = 2000;
 constexpr size_t kCriteoColumns = 40;
 constexpr size_t kNumberDistinctMin = 20;  // fewer distinct numbers are categories
+constexpr double kIdMin = 1000;            // numbers of things, unlike counts, go that far
+constexpr double kIdShareMax = 0.2;        // ... and no value of theirs is that common
+// Seconds since 1970, from 1995 to 2100.
+constexpr double kTimeMin = 788918400, kTimeMax = 4102444800;
 constexpr auto kDelimiters = std::to_array<const char*>({"\t", "::", ";", "|", ","});
 constexpr auto kLabelNames = std::to_array<const char*>(
     {"label", "click", "clicked", "target", "y", "is_click", "conversion", "class", "rating"});
 
+// Parts of the names of columns whose numbers are ids.
+constexpr auto kThings =
+    std::to_array<const char*>({"id", "user", "item", "movie", "product", "code", "zip"});
+
 using Row = std::vector<std::string>;
+
+std::string lowered(std::string text) {
+  std::transform(text.begin(), text.end(), text.begin(),
+                 [](unsigned char c) { return std::tolower(c); });
+  return text;
+}
 
 bool is_number(std::string_view text, double* out = nullptr) {
   double number = 0;
@@ -180,8 +194,44 @@ std::string one_table(const std::string& name) {
 struct Column {
   std::string name;
   bool is_numeric = true;
+  bool has_zeros_before = false;  // 0114508: a name in digits
   std::map<std::string, size_t> values;
   std::vector<double> numbers;
+
+  bool is_numbers() const { return is_numeric && !numbers.empty(); }
+  double largest() const { return *std::max_element(numbers.begin(), numbers.end()); }
+  bool is_time() const {
+    return is_numbers() && values.size() >= kNumberDistinctMin && largest() <= kTimeMax &&
+           *std::min_element(numbers.begin(), numbers.end()) >= kTimeMin;
+  }
+  // Numbers that name things. What a header says of them counts for more than this.
+  bool looks_like_ids(bool has_header) const {
+    if (!is_numbers() || values.size() < kNumberDistinctMin) return false;
+    if (has_zeros_before) return true;
+    const auto is_whole = [](double x) { return x >= 0 && x == std::floor(x); };
+    if (!std::all_of(numbers.begin(), numbers.end(), is_whole)) return false;
+    if (has_header) return names_things();
+    // Lines that are grouped by it.
+    if (values.size() < numbers.size() && std::is_sorted(numbers.begin(), numbers.end())) {
+      return true;
+    }
+    size_t most = 0;
+    for (const auto& [value, count] : values) most = std::max(most, count);
+    return largest() >= kIdMin &&
+           static_cast<double>(most) < kIdShareMax * static_cast<double>(numbers.size());
+  }
+  // A few grades, such as stars.
+  bool looks_like_grades() const {
+    return is_numbers() && values.size() > 2 && values.size() < kNumberDistinctMin &&
+           largest() <= 100;
+  }
+
+ private:
+  bool names_things() const {
+    const std::string lower = lowered(name);
+    return std::any_of(kThings.begin(), kThings.end(),
+                       [&](const char* thing) { return lower.find(thing) != std::string::npos; });
+  }
 };
 
 struct Csv {
@@ -218,6 +268,9 @@ std::optional<Csv> csv_of(const std::vector<std::string>& lines) {
       ++column.values[row[c]];
       double number = 0;
       if (row[c].empty() || row[c] == "?") continue;
+      const bool has_zero = row[c].size() > 1 && row[c][0] == '0' &&
+                            row[c].find_first_not_of("0123456789") == std::string::npos;
+      column.has_zeros_before |= has_zero;
       if (is_number(row[c], &number)) {
         column.numbers.push_back(number);
       } else {
@@ -228,20 +281,28 @@ std::optional<Csv> csv_of(const std::vector<std::string>& lines) {
   return csv;
 }
 
-// By name, else the last column with two values, else the last one.
+// By name, else the last column with two values, else the last with grades, else the last one that
+// is neither a time nor an id.
 size_t label_of(const Csv& csv) {
   for (const char* name : kLabelNames) {
     for (size_t i = 0; i < csv.columns.size(); ++i) {
-      std::string lower = csv.columns[i].name;
-      std::transform(lower.begin(), lower.end(), lower.begin(),
-                     [](unsigned char c) { return std::tolower(c); });
-      if (lower == name) return i;
+      if (lowered(csv.columns[i].name) == name) return i;
     }
   }
-  for (size_t i = csv.columns.size(); i > 0; --i) {
-    if (csv.columns[i - 1].values.size() == 2) return i - 1;
+  const auto last_that = [&](auto test) {
+    size_t at = csv.columns.size();
+    while (at > 0 && !test(csv.columns[at - 1])) --at;
+    return at;  // one more than the column's number; 0: none
+  };
+  size_t found = last_that([](const Column& column) { return column.values.size() == 2; });
+  if (found == 0)
+    found = last_that([](const Column& column) { return column.looks_like_grades(); });
+  if (found == 0) {
+    found = last_that([&](const Column& column) {
+      return !column.is_time() && !column.looks_like_ids(csv.has_header);
+    });
   }
-  return csv.columns.size() - 1;
+  return found == 0 ? csv.columns.size() - 1 : found - 1;
 }
 
 // An expression that is true for clicked samples; empty: the column has 0 and 1.
@@ -286,8 +347,11 @@ std::string csv_job(const std::string& path, const Csv& csv) {
     const std::string name = csv.has_header ? name_of(column.name) : fmt::format("c{}", i);
     const std::string source =
         name == column.name ? "" : fmt::format(", column: {}", quoted(column.name));
-    if (column.is_numeric && column.values.size() >= kNumberDistinctMin &&
-        !column.numbers.empty()) {
+    if (column.is_time()) {
+      fields += fmt::format("  # {} looks like a time: no feature, but data.split may go by it\n",
+                            column.name);
+    } else if (column.is_numbers() && column.values.size() >= kNumberDistinctMin &&
+               !column.looks_like_ids(csv.has_header)) {
       double sum = 0, squares = 0;
       for (const double x : column.numbers) {
         sum += x;

@@ -69,6 +69,38 @@ TEST_F(InspectTest, TextLabelsAndWideDelimitersAreGuessed) {
   EXPECT_THAT(guessed(words).data.reader.params.flow(), HasSubstr(">50K"));
 }
 
+// user::movie::rating::time, as MovieTweetings has it.
+TEST_F(InspectTest, RatingsWithoutAHeaderHaveIdsGradesAndATime) {
+  std::string text;
+  for (int i = 0; i < 200; ++i) {
+    text += fmt::format("{}::{:07}::{}::{}\n", 1 + i * 37 % 1500, 110000 + i % 50, i % 10 + 1,
+                        1362062307 + i * 60);
+  }
+  const JobOptions job = guessed(text);
+  EXPECT_THAT(job.data.reader.params.flow(), HasSubstr("2 >= 6"));
+  ASSERT_EQ(job.fields.size(), 2U);
+  EXPECT_EQ(job.fields[0].name, "c0");
+  EXPECT_EQ(job.fields[0].kind, "keys");
+  EXPECT_EQ(job.fields[1].column, "1");
+  EXPECT_EQ(job.fields[1].kind, "keys");
+  EXPECT_THAT(show(job, 2), HasSubstr("keys of c1"));
+  // The first users of a file that is sorted by them have small numbers.
+  std::string sorted;
+  for (int i = 0; i < 200; ++i) sorted += fmt::format("{}::{}\n", 1 + i / 4, i % 2);
+  const JobOptions by_user = guessed(sorted);
+  ASSERT_EQ(by_user.fields.size(), 2U);
+  EXPECT_EQ(by_user.fields[1].kind, "keys");
+}
+
+TEST_F(InspectTest, NumbersUnderAHeaderAreIdsWhenItSaysSo) {
+  std::string text = "user_id,weight,click\n";
+  for (int i = 0; i < 200; ++i) text += fmt::format("{},{},{}\n", i * 31, i * 1009, i % 2);
+  const JobOptions job = guessed(text);
+  ASSERT_EQ(job.fields.size(), 3U);
+  EXPECT_EQ(job.fields[1].kind, "keys");
+  EXPECT_EQ(job.fields[2].kind, "dense");
+}
+
 TEST_F(InspectTest, OtherFormatsAreKnownByTheirLines) {
   std::string criteo = "1";
   for (int i = 0; i < 13; ++i) criteo += "\t5";
