@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "hub/rates.h"
 
 namespace starling {
 namespace {
@@ -42,13 +43,13 @@ Status check(const DatasetOptions& options) {
     return invalid_argument("Hub.StartSample: batch_size is {}, at most {} are allowed",
                             option.batch_size(), 1 << 20);
   }
-  if (option.memory().global_shuffle() || !option.memory().preload().empty()) {
-    return unimplemented("Hub.StartSample: memory.global_shuffle and memory.preload");
-  }
   const bool is_memory = option.kind() == v1::DATASET_KIND_MEMORY;
-  if (!is_memory && (option.merge_by_id() || !option.memory().slots_shuffle().empty())) {
+  if (!is_memory &&
+      (option.merge_by_id() || option.memory().global_shuffle() ||
+       !option.memory().slots_shuffle().empty() || !option.memory().preload().empty())) {
     return invalid_argument(
-        "Hub.StartSample: merge_by_id and slots_shuffle are of memory datasets");
+        "Hub.StartSample: merge_by_id, global_shuffle, slots_shuffle and preload are of memory "
+        "datasets");
   }
   if (!dealer.is_synchronous) return absl::OkStatus();
   if (dealer.ranks == 0) return invalid_argument("Hub.StartSample: staleness 0 needs ranks");
@@ -68,12 +69,18 @@ Dataset::Dataset(const DatasetWorld& world, DatasetOptions options, hubs::Datase
       has_clocks_(options_.start.has_staleness()),
       is_synchronous_(dealer_options(options_.start).is_synchronous),
       is_memory_(options_.start.kind() == v1::DATASET_KIND_MEMORY),
+      is_global_(options_.start.memory().global_shuffle()),
       dealer_(dealer_options(options_.start)),
-      assemble_ns_(world.metrics->histogram("hub.assemble", "ns")),
-      feed_ns_(world.metrics->histogram("hub.feed", "ns")),
+      assemble_ns_(world.metrics->histogram(kAssembleTime, "ns")),
+      feed_ns_(world.metrics->histogram(kFeedTime, "ns")),
       batches_fed_(world.metrics->counter("hub.batches_fed")),
-      bytes_fed_(world.metrics->counter("hub.bytes_fed")),
-      samples_fed_(world.metrics->counter("hub.samples_fed")) {}
+      bytes_fed_(world.metrics->counter(kBytesFed)),
+      bytes_leased_(world.metrics->counter(kBytesLeased)),
+      bytes_read_(world.metrics->counter(kBytesRead)),
+      samples_parsed_(world.metrics->counter(kSamplesParsed)),
+      samples_fed_(world.metrics->counter(kSamplesFed)),
+      waits_(world.metrics->counter("hub.waits")),
+      samples_preloaded_(world.metrics->counter("hub.samples_preloaded")) {}
 
 StatusOr<std::shared_ptr<Dataset>> Dataset::start(const DatasetWorld& world,
                                                   DatasetOptions options) {
@@ -89,7 +96,7 @@ StatusOr<std::shared_ptr<Dataset>> Dataset::start(const DatasetWorld& world,
 
 Dataset::~Dataset() {
   stop();
-  thread_.join();
+  join();
 }
 
 void Dataset::stop() {
@@ -156,9 +163,21 @@ size_t Dataset::open_batches() const {
   MutexLock lock(mutex_);
   return dealer_.open_batches();
 }
+size_t Dataset::fed_batches() const {
+  MutexLock lock(mutex_);
+  return fed_.size();
+}
 uint64_t Dataset::clock_dealt() const {
   MutexLock lock(mutex_);
   return dealer_.clock_dealt();
+}
+size_t Dataset::memory_bytes() const {
+  MutexLock lock(mutex_);
+  return read_bytes_ + fed_bytes_;
+}
+size_t Dataset::memory_bytes_peak() const {
+  MutexLock lock(mutex_);
+  return peak_bytes_;
 }
 Status Dataset::failure() const {
   MutexLock lock(mutex_);
@@ -166,6 +185,7 @@ Status Dataset::failure() const {
 }
 
 void Dataset::on_event(const v1::Event& event) {
+  if (event.has_map()) cut_anew();
   MutexLock lock(mutex_);
   if (event.has_rank()) dealer_.on_rank(event.rank());
   if (event.has_node() && (event.node().state() == v1::NODE_STATE_DEAD ||
@@ -197,6 +217,7 @@ void Dataset::tend_soon() {
 void Dataset::tend() {
   if (is_stopping_) return;
   renew();
+  if (is_global_) renew_shares();
   acknowledge();
   send_marks();
   send_feeds();
@@ -241,7 +262,7 @@ void Dataset::renew() {
           }
           alive->world_.log.warning("item_lost", {{"epoch", name.epoch}, {"item", name.item}});
           alive->dealer_.lose_item(name);
-          alive->lost_ = name;
+          alive->lost_.insert(name);
           alive->drop_done();
           alive->changed_.notify_all();
         }
@@ -312,6 +333,33 @@ void Dataset::send_marks() {
                   });
 }
 
+void Dataset::cut_anew() {
+  const PsClient::Routes routes = world_.ps->routes();
+  std::map<uint32_t, v1::GiveBackWorkOption> by_epoch;
+  {
+    MutexLock lock(mutex_);
+    if (routes == nullptr || routes->version() == map_version_) return;
+    map_version_ = routes->version();
+    for (const auto& [name, progress] : dealer_.progress()) {
+      *by_epoch[name.epoch].add_items() = progress;
+      dealer_.lose_item(name);
+      lost_.insert(name);
+    }
+    drop_done();
+    changed_.notify_all();
+  }
+  for (auto& [epoch, option] : by_epoch) {
+    option.set_queue(options_.start.dataset());
+    option.set_epoch(epoch);
+    Message request;
+    *request.meta.mutable_give_back_work() = std::move(option);
+    // When it is lost the items come back with the end of their leases.
+    world_.scheduler->call(Method::kSchedulerGiveBackWork, std::move(request),
+                           Deadline::in(*world_.clock, kSchedulerPatience),
+                           [](const StatusOr<Message>&) {});
+  }
+}
+
 void Dataset::send_feeds() {
   std::vector<BatchId> ids;
   {
@@ -366,7 +414,9 @@ void Dataset::fed(const BatchId& id, const std::vector<v1::Watermark>& marks,
                         status.code() == StatusCode::kDeadlineExceeded ||
                         status.code() == StatusCode::kUnavailable;
   if (is_stopping_ || it == fed_.end()) return;
-  if (!may_pass) {
+  // The map that the shard goes by is on its way here, and cuts the batch anew.
+  const bool is_stale = reason_of(status) == v1::REASON_STALE_MAP;
+  if (!may_pass && !is_stale) {
     dealer_.fail(with_context(status, fmt::format("feed of batch {}", text_of(id))));
     changed_.notify_all();
     return;

@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -19,8 +20,11 @@
 #include "base/thread.h"
 #include "data/batch.h"
 #include "data/format.h"
+#include "hub/client.h"
 #include "hub/cutter.h"
 #include "hub/dealer.h"
+#include "hub/global_shuffle.h"
+#include "hub/loaded.h"
 #include "hub/position.h"
 #include "hub/reader.h"
 #include "hub/source.h"
@@ -35,6 +39,9 @@ namespace starling {
 struct DatasetWorld {
   SchedulerClient* scheduler = nullptr;
   PsClient* ps = nullptr;
+  HubClient* hubs = nullptr;  // the others, for the global shuffle
+  uint32_t node = 0;          // this hub
+  LoadedSet* loaded = nullptr;
   FileSystem* files = nullptr;
   const Clock* clock = nullptr;
   Metrics* metrics = nullptr;
@@ -65,6 +72,10 @@ class Dataset : public std::enable_shared_from_this<Dataset> {
   // Hub.StartSample and Hub.ReadSample.
   Message describe() const;
   Message read(const Message& request);
+  // Hub.Exchange, of the global shuffle.
+  Message exchange(const Message& request);
+  // Hubs that have sent samples, and how many these were.
+  std::pair<size_t, uint64_t> exchanged() const;
 
   // What the scheduler tells; on the control lane.
   void on_event(const v1::Event& event);
@@ -83,13 +94,20 @@ class Dataset : public std::enable_shared_from_this<Dataset> {
   v1::DatasetState state() const;
   v1::DatasetCounts counts() const;
   size_t open_batches() const;
+  size_t fed_batches() const;
   uint64_t clock_dealt() const;
+  // Of samples and batches, now and at most so far.
+  size_t memory_bytes() const;
+  size_t memory_bytes_peak() const;
   // Why it cannot go on.
   Status failure() const;
 
   // The reading thread ends soon.
   void stop();
-  void join() { thread_.join(); }
+  void join() {
+    thread_.join();
+    preloader_.join();
+  }
 
  private:
   struct Fed {  // a batch's feeds, kept until it is done
@@ -98,20 +116,15 @@ class Dataset : public std::enable_shared_from_this<Dataset> {
     bool is_out = false;  // on its way
   };
 
-  struct LoadedItem {
-    std::vector<std::shared_ptr<const SampleBlock>> blocks;
-    ParseCounts counts;
-    uint64_t merged = 0;  // samples that became part of another
-    uint64_t bytes_read = 0;
-  };
-
   Dataset(const DatasetWorld& world, DatasetOptions options, hubs::DatasetPosition from);
 
   // dataset_read.cc: the reading thread.
   void run();
   Status prepare();
+  BadLinesOptions bad_lines_options() const;
   Status read_all();
-  Status fill_queue(uint32_t epoch);
+  Status fill_queue(const std::string& queue, uint32_t epoch,
+                    const std::vector<v1::WorkItem>& items);
   Status read_epoch(uint32_t epoch);
   StatusOr<bool> is_epoch_done(uint32_t epoch);
   Status read_item(uint32_t epoch, const v1::WorkLease& lease);
@@ -119,6 +132,8 @@ class Dataset : public std::enable_shared_from_this<Dataset> {
   // Blocks until there is room; false: the item is lost, or the dataset stops.
   StatusOr<bool> wait_for_room(const ItemName& name);
   bool pause(Duration time);
+  // What the reading thread holds, loaded samples included.
+  void note_memory(size_t bytes) ABSL_LOCKS_EXCLUDED(mutex_);
   Deadline soon() const;
   // False: the item is lost, or the dataset stops.
   StatusOr<bool> deal_stream(const ItemName& name, const v1::WorkLease& lease, BatchCutter& cutter,
@@ -136,8 +151,28 @@ class Dataset : public std::enable_shared_from_this<Dataset> {
   StatusOr<bool> deal_loaded(const ItemName& name, const v1::WorkLease& lease, BatchCutter& cutter,
                              ItemCounts& counts);
   StatusOr<const LoadedItem*> load(const v1::WorkItem& work);
-  StatusOr<std::vector<std::shared_ptr<const SampleBlock>>> merged(
-      const std::vector<std::shared_ptr<const SampleBlock>>& blocks) const;
+  StatusOr<LoadedItem> load_whole(const v1::WorkItem& work, ParsePool& pool, BadLines& bad,
+                                  BadLog& log);
+  // The preloading thread: files of the next dataset.
+  void preload();
+  Status preload_files();
+  StatusOr<SampleBlocks> merged(const SampleBlocks& blocks) const;
+  StatusOr<SampleBlocks> with_slots_shuffled(const ItemName& name,
+                                             const SampleBlocks& blocks) const;
+
+  // dataset_global.cc: samples that all hubs share, each holding some files.
+  std::string load_queue() const { return options_.start.dataset() + "/load"; }
+  Status load_shares();
+  // False: there was no file to be taken now.
+  StatusOr<bool> take_share();
+  StatusOr<bool> know_counts();
+  StatusOr<bool> deal_slice(const ItemName& name, const v1::WorkLease& lease, BatchCutter& cutter,
+                            ItemCounts& counts);
+  StatusOr<bool> gather(const ItemName& name);
+  void ask_for(const ItemName& name);
+  void send_slice(uint32_t to, const ItemName& name, uint64_t at);
+  void renew_shares();
+  void lose_shares(const std::vector<uint32_t>& files);
 
   // dataset_order.cc: the order of synchronous jobs, which hubs share through the scheduler's keys.
   Status begin_epoch(uint32_t epoch);
@@ -161,6 +196,8 @@ class Dataset : public std::enable_shared_from_this<Dataset> {
   void acknowledge();
   void send_marks();
   void check_drained();
+  // A newer map: what is cut by an older one is given back to the queue and read anew.
+  void cut_anew();
   void send_feeds() ABSL_LOCKS_EXCLUDED(mutex_);
   void send_feed(const BatchId& id);
   void fed(const BatchId& id, const std::vector<v1::Watermark>& marks, const Status& status);
@@ -173,6 +210,7 @@ class Dataset : public std::enable_shared_from_this<Dataset> {
   const bool has_clocks_;  // staleness is bounded: cuts lie at a clock
   const bool is_synchronous_;
   const bool is_memory_;
+  const bool is_global_;
 
   // Set by prepare(), before is_ready_; the reading thread's.
   SourceOptions source_;
@@ -182,10 +220,13 @@ class Dataset : public std::enable_shared_from_this<Dataset> {
   std::unique_ptr<BatchAssembler> assembler_;
   std::unique_ptr<BadLines> bad_lines_;
   std::unique_ptr<BadLog> bad_log_;
-  std::map<std::string, LoadedItem> loaded_;  // by file and range
-  size_t loaded_bytes_ = 0;
+  std::vector<v1::WorkItem> shares_;  // of the global shuffle: the files
+  std::vector<std::optional<uint64_t>> share_samples_;
+  TimePoint shares_since_{};
+  std::map<uint64_t, std::shared_ptr<const LoadedItem>> loaded_;  // by content_of
+  std::atomic<size_t> loaded_bytes_{0};
   BufferPool chunks_;
-  uint32_t chunks_max_ = 4;
+  SampleReader::Limits limits_;
   uint64_t made_ = 0;          // batches
   uint64_t steps_before_ = 0;  // synchronous: batches of the epochs before; else done by the job
   uint64_t base_ = 0;          // synchronous: of the item at hand
@@ -195,6 +236,9 @@ class Dataset : public std::enable_shared_from_this<Dataset> {
   bool is_renewing_ = false;
   bool is_acking_ = false;
   bool is_marking_ = false;
+  bool is_renewing_shares_ = false;
+  TimePoint shares_renewed_{};
+  std::set<std::pair<uint32_t, ItemName>> sending_;  // slices, to which hub
   TimePoint renewed_{};
   Duration renew_every_ = seconds(2);
   Drained drained_;
@@ -209,16 +253,30 @@ class Dataset : public std::enable_shared_from_this<Dataset> {
   bool is_ready_ ABSL_GUARDED_BY(mutex_) = false;
   std::map<BatchId, Fed> fed_ ABSL_GUARDED_BY(mutex_);
   size_t fed_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
-  std::optional<ItemName> lost_ ABSL_GUARDED_BY(mutex_);  // while it is being read
+  size_t read_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+  size_t peak_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::set<ItemName> lost_ ABSL_GUARDED_BY(mutex_);  // what is being read of them ends
   uint64_t content_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::optional<GlobalShuffle> shuffle_ ABSL_GUARDED_BY(mutex_);
+  std::set<uint32_t> shares_held_ ABSL_GUARDED_BY(mutex_);
+  std::set<uint32_t> received_from_ ABSL_GUARDED_BY(mutex_);
+  uint64_t received_ ABSL_GUARDED_BY(mutex_) = 0;     // samples
+  uint64_t map_version_ ABSL_GUARDED_BY(mutex_) = 0;  // by which batches are cut
 
   Histogram& assemble_ns_;
   Histogram& feed_ns_;
   Counter& batches_fed_;
   Counter& bytes_fed_;
+  Counter& bytes_leased_;
+  Counter& bytes_read_;
+  Counter& samples_parsed_;
   Counter& samples_fed_;
+  Counter& waits_;  // of the reading thread, for shards and trainers
+
+  Counter& samples_preloaded_;
 
   Thread thread_;
+  Thread preloader_;  // started by thread_
 };
 
 }  // namespace starling

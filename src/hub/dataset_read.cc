@@ -6,6 +6,7 @@
 #include "hub/dataset.h"
 #include "hub/layout.h"
 #include "hub/options.h"
+#include "hub/rates.h"
 
 namespace starling {
 namespace {
@@ -19,10 +20,20 @@ constexpr Duration kCallPatience = seconds(5);
 constexpr uint32_t kAllItems = UINT32_MAX;
 // Work items of one AddWork.
 constexpr int kItemsPerCall = 4096;
+constexpr size_t kChunkBytesMin = 64 << 10;
+// That the store reads ahead, and the one that is cut.
+constexpr size_t kChunksAhead = 5;
 
 bool may_pass(const Status& status) {
   return status.code() == StatusCode::kUnavailable ||
          status.code() == StatusCode::kDeadlineExceeded;
+}
+
+// Slices of a global shuffle have their order already.
+uint64_t shuffle_samples_of(const v1::StartSampleOption& option) {
+  if (option.kind() != v1::DATASET_KIND_MEMORY) return option.shuffle_samples();
+  if (option.memory().global_shuffle()) return 0;
+  return option.memory().local_shuffle() ? UINT32_MAX : option.shuffle_samples();
 }
 
 }  // namespace
@@ -46,6 +57,12 @@ bool Dataset::pause(Duration time) {
   while (!is_stopping_ && changed_.wait(mutex_, deadline)) {
   }
   return !is_stopping_;
+}
+
+void Dataset::note_memory(size_t bytes) {
+  MutexLock lock(mutex_);
+  read_bytes_ = bytes + kChunksAhead * source_.chunk_bytes;
+  peak_bytes_ = std::max(peak_bytes_, read_bytes_ + fed_bytes_);
 }
 
 uint32_t Dataset::first_epoch() const {
@@ -83,6 +100,12 @@ Status Dataset::count_steps() {
   return absl::OkStatus();
 }
 
+BadLinesOptions Dataset::bad_lines_options() const {
+  const v1::StartSampleOption& option = options_.start;
+  return {.skip = option.on_bad_line() == v1::ON_BAD_LINE_SKIP,
+          .skip_max = option.bad_lines_max() == 0 ? kBadLinesMax : option.bad_lines_max()};
+}
+
 Status Dataset::prepare() {
   const v1::StartSampleOption& option = options_.start;
   STARLING_ASSIGN_OR_RETURN(FormatOptions format, format_options(option));
@@ -91,6 +114,7 @@ Status Dataset::prepare() {
   source_.has_header = format.header;
   source_.records = format.name == "features" ? RecordKind::kPrefixed : RecordKind::kLines;
   if (format.line_bytes_max > 0) source_.record_bytes_max = format.line_bytes_max;
+  source_.skips_long = option.on_bad_line() == v1::ON_BAD_LINE_SKIP;
   source_.item_bytes = options_.item_bytes;
   source_.pool = &chunks_;
   const std::vector<std::string> patterns(option.files().begin(), option.files().end());
@@ -116,22 +140,22 @@ Status Dataset::prepare() {
       BatchAssembler assembler,
       BatchAssembler::make(format_->schema(), options_.tables, {.rows_only = is_synchronous_}));
   assembler_ = std::make_unique<BatchAssembler>(std::move(assembler));
-  bad_lines_ = std::make_unique<BadLines>(BadLinesOptions{
-      .skip = option.on_bad_line() == v1::ON_BAD_LINE_SKIP,
-      .skip_max = option.bad_lines_max() == 0 ? kBadLinesMax : option.bad_lines_max()});
+  bad_lines_ = std::make_unique<BadLines>(bad_lines_options());
   bad_log_ = std::make_unique<BadLog>(option.bad_lines_path(), *world_.files);
   const uint32_t threads = option.threads() == 0 ? options_.threads : option.threads();
-  chunks_max_ = 2 * threads + 2;
+  limits_.chunks_max = 2 * threads + 2;
   if (options_.memory_bytes_max > 0) {
-    const size_t most = options_.memory_bytes_max / 4 / source_.chunk_bytes;
-    chunks_max_ = static_cast<uint32_t>(std::clamp<size_t>(most, 1, chunks_max_));
+    // Read ahead 5/64, read and parsed 1/8, in blocks to be shuffled 1/2, in batches 1/4.
+    source_.chunk_bytes =
+        std::clamp<size_t>(options_.memory_bytes_max / 64, kChunkBytesMin, source_.chunk_bytes);
+    limits_.bytes_max = options_.memory_bytes_max / 8;
   }
   pool_ = std::make_unique<ParsePool>(
       format_,
       ParsePoolOptions{.threads = std::max(1U, threads),
-                       .queue = chunks_max_,
+                       .queue = limits_.chunks_max,
                        .bad_kept = bad_lines_->kept_max(),
-                       .parse_ns = &world_.metrics->histogram("hub.parse", "ns")},
+                       .parse_ns = &world_.metrics->histogram(kParseTime, "ns")},
       *world_.clock);
   uint64_t bytes = 0;
   for (const v1::WorkItem& item : items_) bytes += item.hint_bytes();
@@ -144,9 +168,17 @@ Status Dataset::prepare() {
 
 Status Dataset::read_all() {
   STARLING_RETURN_IF_ERROR(prepare());
+  if (!options_.start.memory().preload().empty()) {
+    preloader_ = Thread({.name = "hub-preload"}, [this] { preload(); });
+  }
+  if (is_global_) STARLING_RETURN_IF_ERROR(load_shares());
   const uint32_t end = options_.start.first_epoch() + epochs_;
   for (uint32_t epoch = first_epoch(); epoch < end && !is_stopping_; ++epoch) {
-    STARLING_RETURN_IF_ERROR(fill_queue(epoch));
+    {
+      MutexLock lock(mutex_);
+      dealer_.set_idle(false);
+    }
+    STARLING_RETURN_IF_ERROR(fill_queue(options_.start.dataset(), epoch, order_of(epoch)));
     if (is_synchronous_) {
       STARLING_RETURN_IF_ERROR(begin_epoch(epoch));
     } else if (epoch == first_epoch()) {
@@ -160,7 +192,7 @@ Status Dataset::read_all() {
 }
 
 std::vector<v1::WorkItem> Dataset::order_of(uint32_t epoch) const {
-  if (options_.start.shuffle_samples() == 0) return items_;
+  if (options_.start.shuffle_samples() == 0 || is_global_) return items_;
   const std::vector<uint32_t> order =
       permutation({.seed = options_.start.seed(), .epoch = epoch, .item = kAllItems},
                   static_cast<uint32_t>(items_.size()));
@@ -173,34 +205,28 @@ std::vector<v1::WorkItem> Dataset::order_of(uint32_t epoch) const {
 }
 
 // The first hub to come fills the queue; what it has found stands for all.
-Status Dataset::fill_queue(uint32_t epoch) {
-  {
-    MutexLock lock(mutex_);
-    dealer_.set_idle(false);
-  }
-  const std::vector<v1::WorkItem> items = order_of(epoch);
+Status Dataset::fill_queue(const std::string& queue, uint32_t epoch,
+                           const std::vector<v1::WorkItem>& items) {
   while (!is_stopping_) {
     v1::GetJobOption ask;
     ask.set_with_work(true);
     const StatusOr<v1::GetJobReply> job = world_.scheduler->get_job(ask, soon());
     if (!job.ok() && !may_pass(job.status())) return job.status();
     if (!job.ok()) continue;
-    for (const v1::WorkQueueInfo& queue : job->queues()) {
-      if (queue.queue() == options_.start.dataset() && queue.epoch() == epoch && queue.complete()) {
-        return absl::OkStatus();
-      }
+    for (const v1::WorkQueueInfo& one : job->queues()) {
+      if (one.queue() == queue && one.epoch() == epoch && one.complete()) return absl::OkStatus();
     }
     Status added;
     size_t at = 0;
     do {
       v1::AddWorkOption option;
-      option.set_queue(options_.start.dataset());
+      option.set_queue(queue);
       option.set_epoch(epoch);
       while (at < items.size() && option.items_size() < kItemsPerCall) {
         *option.add_items() = items[at++];
       }
       option.set_complete(at == items.size());
-      if (option.complete()) {
+      if (option.complete() && queue == options_.start.dataset()) {
         for (const v1::Watermark& mark : options_.start.resume()) {
           if (mark.epoch() != epoch) continue;
           v1::WorkProgress* progress = option.add_progress();
@@ -227,11 +253,17 @@ Status Dataset::read_epoch(uint32_t epoch) {
     v1::TakeWorkOption option;
     option.set_queue(options_.start.dataset());
     option.set_epoch(epoch);
-    if (is_synchronous_) {
+    if (is_synchronous_ || is_memory_) {
       option.set_hub(options_.hub);
       option.set_hubs(options_.hubs);
     }
-    const StatusOr<v1::TakeWorkReply> taken = world_.scheduler->take_work(option, soon());
+    StatusOr<v1::TakeWorkReply> taken = world_.scheduler->take_work(option, soon());
+    // What a hub has loaded is best dealt by it; then it helps the others.
+    if (is_memory_ && !is_synchronous_ && taken.ok() && taken->leases().empty()) {
+      option.clear_hub();
+      option.clear_hubs();
+      taken = world_.scheduler->take_work(option, soon());
+    }
     if (!taken.ok()) {
       if (!may_pass(taken.status())) return taken.status();
       pause(kRetry);
@@ -251,6 +283,7 @@ Status Dataset::read_epoch(uint32_t epoch) {
     }
     STARLING_ASSIGN_OR_RETURN(const bool is_done, is_epoch_done(epoch));
     if (is_done) return absl::OkStatus();
+    if (is_global_) STARLING_RETURN_IF_ERROR(take_share().status());
     pause(kRetry);
   }
   return absl::OkStatus();
@@ -275,7 +308,7 @@ Status Dataset::read_item(uint32_t epoch, const v1::WorkLease& lease) {
   const ItemName name{epoch, lease.work().item()};
   {
     MutexLock lock(mutex_);
-    lost_.reset();
+    lost_.erase(name);
     dealer_.add_item(name, lease.done_below(), Dealer::begun_below(lease.position()));
   }
   tend_soon();
@@ -286,16 +319,15 @@ Status Dataset::read_item(uint32_t epoch, const v1::WorkLease& lease) {
   }
   const v1::StartSampleOption& option = options_.start;
   BatchCutter cutter({.batch_size = option.batch_size() == 0 ? kBatchSize : option.batch_size(),
-                      .shuffle_samples = is_memory_ && option.memory().local_shuffle()
-                                             ? UINT32_MAX
-                                             : option.shuffle_samples(),
+                      .shuffle_samples = shuffle_samples_of(option),
                       .seed = option.seed(),
                       .epoch = epoch,
                       .item = name.item});
   ItemCounts counts;
-  STARLING_ASSIGN_OR_RETURN(const bool is_whole, is_memory_
-                                                     ? deal_loaded(name, lease, cutter, counts)
-                                                     : deal_stream(name, lease, cutter, counts));
+  STARLING_ASSIGN_OR_RETURN(const bool is_whole,
+                            is_global_   ? deal_slice(name, lease, cutter, counts)
+                            : is_memory_ ? deal_loaded(name, lease, cutter, counts)
+                                         : deal_stream(name, lease, cutter, counts));
   if (!is_whole) return absl::OkStatus();
   return finish_item(name, counts, cutter.batches());
 }
@@ -304,11 +336,15 @@ StatusOr<bool> Dataset::deal_stream(const ItemName& name, const v1::WorkLease& l
                                     BatchCutter& cutter, ItemCounts& counts) {
   STARLING_ASSIGN_OR_RETURN(const std::unique_ptr<ItemSource> source,
                             ItemSource::open(*world_.files, lease.work(), source_, *world_.clock));
-  SampleReader reader(*source, *pool_, *bad_lines_, *bad_log_, chunks_max_);
+  SampleReader reader(*source, *pool_, *bad_lines_, *bad_log_, limits_);
+  uint64_t bytes = 0;  // counted already
   for (bool is_read = false; !is_read;) {
     STARLING_ASSIGN_OR_RETURN(std::shared_ptr<const SampleBlock> samples, reader.next());
     is_read = samples == nullptr;
+    bytes_read_.add(source->bytes_read() - std::exchange(bytes, source->bytes_read()));
+    if (!is_read) samples_parsed_.add(samples->samples());
     is_read ? cutter.end() : cutter.add(std::move(samples));
+    note_memory(reader.bytes() + cutter.bytes());
     if (options_.memory_bytes_max > 0 && cutter.bytes() > options_.memory_bytes_max / 2) {
       return resource_exhausted(
           "{}: {} bytes of samples wait to be shuffled, half of hub.memory_max ({}): make "
@@ -358,12 +394,13 @@ Status Dataset::finish_item(const ItemName& name, const ItemCounts& counts, uint
 StatusOr<bool> Dataset::wait_for_room(const ItemName& name) {
   MutexLock lock(mutex_);
   while (true) {
-    if (is_stopping_ || lost_ == name) return false;
+    if (is_stopping_ || lost_.contains(name)) return false;
     STARLING_RETURN_IF_ERROR(dealer_.failure());
     const bool is_heavy =
         options_.memory_bytes_max > 0 && fed_bytes_ > options_.memory_bytes_max / 4;
     // A batch that waits for nobody goes through, however heavy it is.
     if (dealer_.room() > 0 && (!is_heavy || fed_.empty())) return true;
+    waits_.add();
     changed_.wait(mutex_, Deadline::in(*world_.clock, kCallPatience));
   }
 }
@@ -397,11 +434,13 @@ Status Dataset::give_batch(const ItemName& name, std::span<const SampleRef> samp
   HubBatch lease = lease_of(batch, schema, options_.tables, place);
   assemble_ns_.record(world_.clock->now() - start);
   bytes_fed_.add(batch.feed_bytes());
+  bytes_leased_.add(batch.trainer_bytes());
   samples_fed_.add(batch.samples);
   ++made_;
   {
     MutexLock lock(mutex_);
     fed_bytes_ += fed.bytes;
+    peak_bytes_ = std::max(peak_bytes_, read_bytes_ + fed_bytes_);
     fed_[place.id] = std::move(fed);
     dealer_.add(std::move(lease));
   }

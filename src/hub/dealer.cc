@@ -93,10 +93,24 @@ void Dealer::end_item(const ItemName& name, uint64_t batches, const ItemCounts& 
   advance(name, item);
 }
 
+void Dealer::count_read(uint64_t records, uint64_t skipped, uint64_t bytes) {
+  counts_.set_samples_read(counts_.samples_read() + records);
+  counts_.set_samples_skipped(counts_.samples_skipped() + skipped);
+  counts_.set_bytes_read(counts_.bytes_read() + bytes);
+}
+
 void Dealer::lose_item(const ItemName& name) {
   const auto it = items_.find(name);
   if (it == items_.end()) return;
-  open_ -= it->second.open.size();
+  const Item& item = it->second;
+  open_ -= item.open.size();
+  // Whoever reads it again counts it whole.
+  const ItemCounts& counts = item.counts;
+  counts_.set_samples_read(counts_.samples_read() - counts.samples_read);
+  counts_.set_samples_done(counts_.samples_done() - counts.samples_before - item.samples_done);
+  counts_.set_samples_skipped(counts_.samples_skipped() - counts.samples_skipped -
+                              item.samples_failed);
+  counts_.set_bytes_read(counts_.bytes_read() - counts.bytes_read);
   items_.erase(it);
 }
 

@@ -81,6 +81,8 @@ class Dealer {
   void add(HubBatch batch);
   // The item has `batches` batches, those below the first watermark included.
   void end_item(const ItemName& name, uint64_t batches, const ItemCounts& counts);
+  // Records that were read, or left out by rule, before items were made of them.
+  void count_read(uint64_t records, uint64_t skipped, uint64_t bytes);
   // Somebody else has the item; what is open of it is dropped.
   void lose_item(const ItemName& name);
   // Nothing can be taken from the queue now: an asker with nothing to do is at the end of the

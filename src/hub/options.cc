@@ -254,6 +254,7 @@ StatusOr<FormatOptions> format_options(const v1::StartSampleOption& option) {
   out.split.rule = {format.split().rule().name(), values_of(format.split().rule())};
   out.split.column = format.split().column();
   out.split.values = {format.split().values().begin(), format.split().values().end()};
+  out.labels_optional = option.purpose() == v1::PURPOSE_PREDICT;
   out.negatives_rate = option.negatives_rate();
   out.seed = option.seed();
   return out;

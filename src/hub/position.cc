@@ -58,6 +58,7 @@ uint64_t content_of(const v1::StartSampleOption& option, const std::vector<v1::W
   kept.set_seed(option.seed());
   kept.set_on_bad_line(option.on_bad_line());
   *kept.mutable_memory() = option.memory();
+  kept.mutable_memory()->clear_preload();
   kept.set_negatives_rate(option.negatives_rate());
   kept.set_merge_by_id(option.merge_by_id());
   std::string text = kept.SerializeAsString();

@@ -46,7 +46,7 @@ void ParsePool::run() {
 }
 
 void ParsePool::parse(ParseJob& job, std::unique_ptr<Parser>& parser, uint32_t& file) const {
-  job.samples = std::make_shared<SampleBlock>(format_->schema());
+  job.samples = make_block();
   if (file != job.file) {
     StatusOr<std::unique_ptr<Parser>> made = format_->parser(*job.head);
     if (!made.ok()) {
@@ -66,20 +66,21 @@ Status BadLog::write(const ParseResult& result) {
   if (out_ == nullptr) {
     STARLING_ASSIGN_OR_RETURN(out_, files_.open_append(path_));
   }
+  std::string text;
   for (const BadLine& line : result.bad) {
-    STARLING_RETURN_IF_ERROR(out_->append(bytes_of(line.text)));
-    if (!line.text.ends_with('\n')) STARLING_RETURN_IF_ERROR(out_->append(bytes_of("\n")));
+    text += line.text;
+    if (!line.text.ends_with('\n')) text += '\n';
   }
-  return absl::OkStatus();
+  return with_context(out_->append(bytes_of(text)), fmt::format("bad_lines_path {}", path_));
 }
 
 SampleReader::SampleReader(ItemSource& source, ParsePool& pool, BadLines& bad, BadLog& log,
-                           uint32_t chunks_max)
+                           const Limits& limits)
     : source_(source),
       pool_(pool),
       bad_(bad),
       log_(log),
-      chunks_max_(chunks_max),
+      limits_(limits),
       file_(pool.add_file()),
       head_(std::make_shared<const std::string>(source.head())) {}
 
@@ -90,14 +91,36 @@ SampleReader::~SampleReader() {
   }
 }
 
+size_t SampleReader::bytes() const {
+  size_t bytes = 0;
+  for (const std::shared_ptr<ParseJob>& job : open_) {
+    MutexLock lock(job->mutex);
+    bytes += job->bytes;
+    if (job->is_done) bytes += job->samples->bytes();
+  }
+  return bytes;
+}
+
 Status SampleReader::submit_more() {
-  while (!is_read_ && open_.size() < chunks_max_) {
+  while (!is_read_ && open_.size() < limits_.chunks_max) {
+    if (!open_.empty() && bytes() > limits_.bytes_max) break;
     STARLING_ASSIGN_OR_RETURN(OwnedChunk chunk, source_.next());
-    if (chunk.chunk.bytes.empty()) {
+    if (chunk.is_end()) {
       is_read_ = true;
       break;
     }
     auto job = std::make_shared<ParseJob>();
+    if (chunk.too_long.has_value()) {
+      // Its place in the order of the stream is all that it has of a chunk.
+      job->samples = pool_.make_block();
+      job->result =
+          ParseResult{.counts = {.records = 1, .bad = 1}, .bad = {*std::move(chunk.too_long)}};
+      MutexLock lock(job->mutex);
+      job->is_done = true;
+      open_.push_back(job);
+      continue;
+    }
+    job->bytes = chunk.buffer.size();
     job->chunk = std::move(chunk);
     job->file = file_;
     job->head = head_;

@@ -23,6 +23,7 @@ namespace starling {
 // A chunk on its way through a ParsePool.
 struct ParseJob {
   OwnedChunk chunk;
+  size_t bytes = 0;   // of the chunk
   uint32_t file = 0;  // of ParsePool::add_file()
   std::shared_ptr<const std::string> head;
 
@@ -51,6 +52,9 @@ class ParsePool {
   // A file of its own: parsers are per file.
   uint32_t add_file();
   Status submit(std::shared_ptr<ParseJob> job);
+  std::shared_ptr<SampleBlock> make_block() const {
+    return std::make_shared<SampleBlock>(format_->schema());
+  }
   uint32_t threads() const { return options_.threads; }
   const Clock& clock() const { return clock_; }
 
@@ -81,9 +85,13 @@ class BadLog {
 
 class SampleReader {
  public:
-  // All outlive it. `chunks_max`: read and not handed out.
+  struct Limits {
+    uint32_t chunks_max = 4;      // read and not handed out
+    size_t bytes_max = SIZE_MAX;  // of these; one chunk is always read
+  };
+  // All outlive it.
   SampleReader(ItemSource& source, ParsePool& pool, BadLines& bad, BadLog& log,
-               uint32_t chunks_max);
+               const Limits& limits);
   // Waits for what is being parsed.
   ~SampleReader();
 
@@ -91,6 +99,8 @@ class SampleReader {
   StatusOr<std::shared_ptr<const SampleBlock>> next();
   // Of what has been handed out.
   const ParseCounts& counts() const { return counts_; }
+  // Of what is read and not handed out.
+  size_t bytes() const;
 
  private:
   Status submit_more();
@@ -99,7 +109,7 @@ class SampleReader {
   ParsePool& pool_;
   BadLines& bad_;
   BadLog& log_;
-  const uint32_t chunks_max_;
+  const Limits limits_;
   const uint32_t file_;
   const std::shared_ptr<const std::string> head_;
   std::deque<std::shared_ptr<ParseJob>> open_;

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "store/faulty.h"
 #include "store/file_systems.h"
 #include "store/streams.h"
 
@@ -49,14 +50,16 @@ class ReaderTest : public testing::Test {
                                      BadLinesOptions bad = {}, const std::string& bad_path = "") {
     SourceOptions source;
     source.chunk_bytes = 700;
+    source.record_bytes_max = line_bytes_max_;
+    source.skips_long = bad.skip;
     STARLING_ASSIGN_OR_RETURN(const auto items, list_items(*files_, {path}, source));
     BadLines bad_lines(bad);
-    BadLog log(bad_path, *files_);
+    BadLog log(bad_path, log_files_ == nullptr ? *files_ : *log_files_);
     ParsePool pool(format_, {.threads = threads, .bad_kept = bad_lines.kept_max()}, clock_);
     std::vector<double> out;
     for (const v1::WorkItem& item : items) {
       STARLING_ASSIGN_OR_RETURN(const auto input, ItemSource::open(*files_, item, source, clock_));
-      SampleReader reader(*input, pool, bad_lines, log, 2 * threads);
+      SampleReader reader(*input, pool, bad_lines, log, {.chunks_max = 2 * threads});
       while (true) {
         STARLING_ASSIGN_OR_RETURN(const auto samples, reader.next());
         if (samples == nullptr) break;
@@ -76,6 +79,8 @@ class ReaderTest : public testing::Test {
   std::unique_ptr<FileSystems> files_;
   std::shared_ptr<const Format> format_;
   ParseCounts counts_;
+  uint64_t line_bytes_max_ = 64 << 20;
+  FileSystem* log_files_ = nullptr;  // where bad lines go; null: files_
 };
 
 TEST_F(ReaderTest, TheStreamIsTheSameForAnyNumberOfThreadsAndAnyCompression) {
@@ -112,6 +117,56 @@ TEST_F(ReaderTest, SkippedLinesAreCountedAndWritten) {
   EXPECT_EQ(*written, "x,y\n");
   EXPECT_EQ(read("mem://r/a", 2, {.skip = true, .skip_max = 0}).status().code(),
             StatusCode::kInvalidArgument);
+}
+
+TEST_F(ReaderTest, ALineAboveTheLimitIsSkippedAndCountedAsAnyBadLine) {
+  line_bytes_max_ = 1000;
+  write("mem://r/a", lines(100) + std::string(5000, 'x') + "\n" + lines(20));
+  for (const uint32_t threads : {1U, 4U}) {
+    const auto skipped = read("mem://r/a", threads, {.skip = true, .skip_max = 1});
+    ASSERT_TRUE(skipped.ok()) << skipped.status();
+    EXPECT_EQ(counts_.bad, 1U);
+    EXPECT_EQ(counts_.samples, 120U);
+    EXPECT_EQ(counts_.records, 121U);
+    const auto too_many = read("mem://r/a", threads, {.skip = true, .skip_max = 0});
+    EXPECT_EQ(too_many.status().code(), StatusCode::kInvalidArgument);
+    EXPECT_THAT(std::string(message_of(too_many.status())), HasSubstr("mem://r/a:101"));
+    EXPECT_EQ(read("mem://r/a", threads).status().code(), StatusCode::kResourceExhausted);
+  }
+}
+
+TEST_F(ReaderTest, AFullDiskUnderTheFileOfBadLinesIsAnError) {
+  write("mem://r/a", lines(100, 50));
+  FaultyFileSystem full(*files_);
+  full.add({.op = FileOp::kAppend,
+            .status = resource_exhausted("mem://r/bad: no space left on device"),
+            .is_lasting = true});
+  log_files_ = &full;
+  const auto stopped = read("mem://r/a", 2, {.skip = true, .skip_max = 5}, "mem://r/bad");
+  EXPECT_EQ(stopped.status().code(), StatusCode::kResourceExhausted) << stopped.status();
+  EXPECT_THAT(std::string(message_of(stopped.status())), HasSubstr("bad_lines_path mem://r/bad"));
+}
+
+TEST_F(ReaderTest, AFileThatVanishesOrBreaksInTheMiddleIsAnError) {
+  write("mem://r/a", lines(3000));
+  FaultyFileSystem broken(*files_);
+  broken.add({.op = FileOp::kRead,
+              .nth = 5,
+              .status = not_found("mem://r/a: the file is gone"),
+              .is_lasting = true});
+  SourceOptions source;
+  source.chunk_bytes = 700;
+  const auto items = list_items(*files_, {"mem://r/a"}, source);
+  ASSERT_TRUE(items.ok()) << items.status();
+  const auto input = ItemSource::open(broken, items->front(), source, clock_);
+  ASSERT_TRUE(input.ok()) << input.status();
+  Status ended;
+  while (ended.ok()) {
+    const auto chunk = (*input)->next();
+    ended = chunk.status();
+    ASSERT_TRUE(!chunk.ok() || !chunk->is_end()) << "an end where the file broke";
+  }
+  EXPECT_EQ(ended.code(), StatusCode::kNotFound) << ended;
 }
 
 }  // namespace

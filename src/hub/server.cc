@@ -8,6 +8,7 @@
 
 #include "base/mutex.h"
 #include "hub/dataset.h"
+#include "hub/rates.h"
 #include "ps/client.h"
 #include "scheduler/client.h"
 #include "wire/rows.h"
@@ -65,7 +66,10 @@ class HubServer::Control final : public SchedulerEvents,
                                  public std::enable_shared_from_this<Control> {
  public:
   Control(Network& network, HubServerOptions options, std::shared_ptr<Lane> lane)
-      : network_(network), options_(std::move(options)), lane_(std::move(lane)) {}
+      : network_(network),
+        options_(std::move(options)),
+        lane_(std::move(lane)),
+        rates_(network.metrics()) {}
 
   void begin(std::vector<v1::Address> addresses) {
     SchedulerClientOptions client;
@@ -80,6 +84,10 @@ class HubServer::Control final : public SchedulerEvents,
     ps.role = v1::ROLE_HUB;
     ps.incarnation = options_.incarnation;
     ps_ = std::make_unique<PsClient>(network_, lane_, ps, scheduler_.get());
+    HubClientOptions others;
+    others.role = v1::ROLE_HUB;
+    others.incarnation = options_.incarnation;
+    hubs_ = std::make_unique<HubClient>(network_, lane_, others);
     join();
   }
 
@@ -95,6 +103,7 @@ class HubServer::Control final : public SchedulerEvents,
     if (event.has_node()) see_node(event.node());
     if (event.has_cut()) follow(event.cut());
     ps_->on_event(event);
+    hubs_->on_event(event);
     for (const auto& dataset : datasets()) dataset->on_event(event);
   }
 
@@ -108,47 +117,35 @@ class HubServer::Control final : public SchedulerEvents,
   }
 
   void on_heartbeat(v1::SchedulerHeartbeatOption* option) override {
-    const TimePoint now = lane_->clock().now();
-    const uint64_t read = network_.metrics().counter("hub.samples_fed").value();
-    uint64_t done = 0, bytes = 0, clock = 0, open = 0;
+    Rates::Depths depths;
+    uint64_t clock = 0;
     for (const auto& dataset : datasets()) {
-      const v1::DatasetCounts counts = dataset->counts();
-      done += counts.samples_done();
-      bytes += counts.bytes_read();
-      open += dataset->open_batches();
+      depths.samples_done += dataset->counts().samples_done();
+      depths.open_batches += dataset->open_batches();
+      depths.fed_batches += dataset->fed_batches();
+      depths.memory_bytes += dataset->memory_bytes();
       clock = std::max(clock, dataset->clock_dealt());
     }
     option->set_clock(clock);
-    const auto add = [&](const char* name, double value) {
-      v1::NamedValue* rate = option->add_rates();
-      rate->set_name(name);
-      rate->set_value(value);
-    };
-    if (last_beat_ != TimePoint() && now > last_beat_ && read >= last_read_ && done >= last_done_) {
-      const double time = static_cast<double>((now - last_beat_).count()) / 1e9;
-      add("samples_fed_per_s", static_cast<double>(read - last_read_) / time);
-      add("samples_per_s", static_cast<double>(done - last_done_) / time);
-    }
-    add("bytes_read", static_cast<double>(bytes));
-    add("open_batches", static_cast<double>(open));
-    last_beat_ = now;
-    last_read_ = read;
-    last_done_ = done;
+    rates_.tell(lane_->clock().now(), depths, option->mutable_rates());
   }
 
   Message start_sample(const Message& request) {
     if (Message refused; !admit(request, refused)) return refused;
     const v1::StartSampleOption& option = request.meta.start_sample();
     MutexLock lock(mutex_);
-    if (const auto it = datasets_.find(option.dataset()); it != datasets_.end()) {
-      if (option.memory().release()) {
+    const auto it = datasets_.find(option.dataset());
+    if (option.memory().release()) {
+      if (it != datasets_.end()) {
         ending_.push_back(it->second);
         it->second->stop();
         datasets_.erase(it);
-        Message released;
-        released.meta.mutable_start_sample_reply()->set_state(v1::DATASET_STATE_END);
-        return released;
       }
+      Message released;
+      released.meta.mutable_start_sample_reply()->set_state(v1::DATASET_STATE_END);
+      return released;
+    }
+    if (it != datasets_.end()) {
       if (it->second->option().SerializeAsString() == option.SerializeAsString()) {
         return it->second->describe();
       }
@@ -169,6 +166,9 @@ class HubServer::Control final : public SchedulerEvents,
     const StatusOr<std::shared_ptr<Dataset>> dataset =
         Dataset::start({.scheduler = scheduler_.get(),
                         .ps = ps_.get(),
+                        .hubs = hubs_.get(),
+                        .node = node_,
+                        .loaded = &loaded_,
                         .files = options_.files,
                         .clock = &lane_->clock(),
                         .metrics = &network_.metrics(),
@@ -180,15 +180,18 @@ class HubServer::Control final : public SchedulerEvents,
     return (*dataset)->describe();
   }
 
+  Message exchange(const Message& request) {
+    if (Message refused; !admit(request, refused)) return refused;
+    const std::string& name = request.meta.exchange().dataset();
+    const std::shared_ptr<Dataset> dataset = find(name);
+    if (dataset != nullptr) return dataset->exchange(request);
+    return refusal(not_found("Hub.Exchange: no dataset {} on {}", name, options_.name));
+  }
+
   Message read_sample(const Message& request) {
     if (Message refused; !admit(request, refused)) return refused;
     const v1::ReadSampleOption& option = request.meta.read_sample();
-    std::shared_ptr<Dataset> dataset;
-    {
-      MutexLock lock(mutex_);
-      const auto it = datasets_.find(option.dataset());
-      if (it != datasets_.end()) dataset = it->second;
-    }
+    const std::shared_ptr<Dataset> dataset = find(option.dataset());
     if (dataset == nullptr) {
       return refusal(not_found("Hub.ReadSample: no dataset {} on {}; StartSample comes first",
                                option.dataset(), options_.name));
@@ -214,8 +217,18 @@ class HubServer::Control final : public SchedulerEvents,
           dataset->option().dataset(), v1::DatasetState_Name(dataset->state()),
           counts.samples_read(), counts.samples_done(), counts.samples_skipped(),
           counts.batches_dealt(), counts.batches_again());
+      if (const auto [hubs, samples] = dataset->exchanged(); hubs > 0) {
+        out += fmt::format("dataset {}: {} samples came from {} other hubs\n",
+                           dataset->option().dataset(), samples, hubs);
+      }
     }
     return out;
+  }
+
+  size_t memory_bytes_peak() const {
+    size_t bytes = 0;
+    for (const auto& dataset : datasets()) bytes = std::max(bytes, dataset->memory_bytes_peak());
+    return bytes;
   }
 
   void end(Status status) {
@@ -260,6 +273,7 @@ class HubServer::Control final : public SchedulerEvents,
   }
   void close() {
     if (scheduler_ != nullptr) scheduler_->stop();
+    hubs_.reset();
     ps_.reset();
     scheduler_.reset();
     MutexLock lock(mutex_);
@@ -274,6 +288,12 @@ class HubServer::Control final : public SchedulerEvents,
   }
 
  private:
+  std::shared_ptr<Dataset> find(const std::string& name) const {
+    MutexLock lock(mutex_);
+    const auto it = datasets_.find(name);
+    return it == datasets_.end() ? nullptr : it->second;
+  }
+
   std::vector<std::shared_ptr<Dataset>> datasets() const {
     MutexLock lock(mutex_);
     std::vector<std::shared_ptr<Dataset>> out;
@@ -342,8 +362,10 @@ class HubServer::Control final : public SchedulerEvents,
     }
     network_.log().info("joined", {{"name", options_.name}, {"node", reply->id()}});
     ps_->joined(*reply);
+    hubs_->joined(*reply);
     has_joined_ = true;
     MutexLock lock(mutex_);
+    node_ = reply->id();
     generation_ = reply->generation();
     is_joined_ = true;
     changed_.notify_all();
@@ -427,17 +449,18 @@ class HubServer::Control final : public SchedulerEvents,
   const std::shared_ptr<Lane> lane_;
   std::unique_ptr<SchedulerClient> scheduler_;
   std::unique_ptr<PsClient> ps_;
+  std::unique_ptr<HubClient> hubs_;
+  LoadedSet loaded_;
   bool has_joined_ = false;
   v1::JobState job_state_ = v1::JOB_STATE_UNKNOWN;
-  TimePoint last_beat_;
-  uint64_t last_read_ = 0;
-  uint64_t last_done_ = 0;
+  Rates rates_;
 
   mutable Mutex mutex_;
   CondVar changed_;
   std::map<std::string, std::shared_ptr<Dataset>> datasets_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::shared_ptr<Dataset>> ending_ ABSL_GUARDED_BY(mutex_);  // threads to be joined
   uint64_t generation_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint32_t node_ ABSL_GUARDED_BY(mutex_) = 0;
   std::set<uint64_t> fenced_ ABSL_GUARDED_BY(mutex_);  // incarnations
   std::deque<uint64_t> fenced_order_ ABSL_GUARDED_BY(mutex_);
   bool is_joined_ ABSL_GUARDED_BY(mutex_) = false;
@@ -457,6 +480,8 @@ class HubServer::Desk final : public Handler {
         return reply.send(control_->start_sample(request.message));
       case Method::kHubReadSample:
         return reply.send(control_->read_sample(request.message));
+      case Method::kHubExchange:
+        return reply.send(control_->exchange(request.message));
       default:
         return reply.send(refusal(unimplemented("{} is not served", info_of(request.method).name)));
     }
@@ -501,6 +526,8 @@ Status HubServer::wait_joined(Deadline deadline) { return control_->wait_joined(
 std::optional<Status> HubServer::ended() const { return control_->ended(); }
 
 std::string HubServer::progress() const { return control_->progress(); }
+
+size_t HubServer::memory_bytes_peak() const { return control_->memory_bytes_peak(); }
 
 Status HubServer::stop(Deadline deadline) {
   if (std::exchange(stopped_, true)) return absl::OkStatus();

@@ -52,6 +52,8 @@ class HubServer {
   std::optional<Status> ended() const;
   // A line per dataset: its state, counts and rates.
   std::string progress() const;
+  // The most that a dataset of it has held so far, in samples and batches.
+  size_t memory_bytes_peak() const;
 
   // Refuses new requests, gives items back by leaving, ends the datasets. DeadlineExceeded when
   // requests were cut. Twice is fine.

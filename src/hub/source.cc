@@ -142,6 +142,10 @@ StatusOr<OwnedChunk> ItemSource::next() {
   while (!is_over_) {
     const auto whole =
         whole_records(options_.records, pending(), is_at_end_, options_.record_bytes_max);
+    const bool is_long = whole.status().code() == StatusCode::kResourceExhausted;
+    if (is_long && options_.skips_long && options_.records == RecordKind::kLines) {
+      return step_over(std::string(message_of(whole.status())));
+    }
     if (!whole.ok()) return with_context(whole.status(), item_.path());
     size_t length = *whole;
     if (item_.end() > 0 && offset_ >= item_.end()) break;
@@ -163,6 +167,23 @@ StatusOr<OwnedChunk> ItemSource::next() {
                      offset_ + pending().size(), item_.end());
   }
   return OwnedChunk{};
+}
+
+// No more than a chunk of the line is ever here.
+StatusOr<OwnedChunk> ItemSource::step_over(std::string why) {
+  OwnedChunk out;
+  out.too_long = BadLine{.line = line_, .offset = offset_, .reason = std::move(why)};
+  while (true) {
+    const size_t newline = pending().find('\n');
+    if (newline != std::string_view::npos) {
+      drop(newline + 1);
+      if (line_ > 0) ++line_;
+      return out;
+    }
+    drop(pending().size());
+    if (is_at_end_) return out;
+    STARLING_RETURN_IF_ERROR(fill());
+  }
 }
 
 OwnedChunk ItemSource::cut(size_t length) {

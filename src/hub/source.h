@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,7 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "data/chunk.h"
+#include "data/format.h"
 #include "store/file_system.h"
 #include "wire/message.h"
 
@@ -24,6 +26,7 @@ struct SourceOptions {
   RecordKind records = RecordKind::kLines;
   bool has_header = false;
   uint64_t record_bytes_max = 64 << 20;
+  bool skips_long = false;         // lines above it are stepped over and told; else an error
   uint64_t item_bytes = 64 << 20;  // of a range of a plain file
   size_t chunk_bytes = 1 << 20;
   BufferPool* pool = nullptr;  // of chunks; none: the allocator
@@ -40,6 +43,10 @@ StatusOr<std::vector<v1::WorkItem>> list_items(FileSystem& files,
 struct OwnedChunk {
   Buffer buffer;
   Chunk chunk;  // points into it
+  // In place of bytes: a line above the limit that was stepped over.
+  std::optional<BadLine> too_long;
+
+  bool is_end() const { return chunk.bytes.empty() && !too_long.has_value(); }
 };
 
 class ItemSource {
@@ -52,7 +59,7 @@ class ItemSource {
   // Empty at the end of the item.
   //
   // DataLoss: the file is damaged, or shorter than it was when the items were made.
-  // ResourceExhausted: a record above the limit.
+  // ResourceExhausted: a record above the limit that may not be stepped over.
   StatusOr<OwnedChunk> next();
   // The first bytes of the item, with its first line where it starts a file.
   std::string_view head() const { return head_; }
@@ -64,6 +71,7 @@ class ItemSource {
       : item_(item), options_(options) {}
   Status fill();
   Status find_first_line();
+  StatusOr<OwnedChunk> step_over(std::string why);
   OwnedChunk cut(size_t length);
   std::string_view pending() const { return {buffer_.view().data() + begin_, end_ - begin_}; }
   void drop(size_t length);

@@ -128,6 +128,36 @@ TEST_F(SourceTest, ALineAboveTheLimitIsRefused) {
   EXPECT_THAT(std::string(message_of(text.status())), HasSubstr("mem://s/a"));
 }
 
+TEST_F(SourceTest, ALineAboveTheLimitIsSteppedOverWhereThatIsAllowed) {
+  options_.record_bytes_max = 100;
+  options_.chunk_bytes = 16;
+  options_.skips_long = true;
+  const std::string text = "short\n" + std::string(200, 'x') + "\nnext\n" + std::string(300, 'y');
+  write("mem://s/a", text);
+  const auto source = ItemSource::open(*files_, list({"mem://s/a"})[0], options_, clock_);
+  std::string kept;
+  std::vector<std::pair<uint64_t, uint64_t>> skipped;  // line, offset
+  while (true) {
+    const auto chunk = (*source)->next();
+    ASSERT_TRUE(chunk.ok()) << chunk.status();
+    if (chunk->is_end()) break;
+    kept += chunk->chunk.bytes;
+    if (!chunk->too_long.has_value()) continue;
+    skipped.emplace_back(chunk->too_long->line, chunk->too_long->offset);
+    EXPECT_THAT(chunk->too_long->reason, HasSubstr("line_bytes_max (100)"));
+  }
+  EXPECT_EQ(kept, "short\nnext\n");
+  EXPECT_THAT(skipped, testing::ElementsAre(testing::Pair(2, 6), testing::Pair(4, 212)));
+}
+
+TEST_F(SourceTest, ALineOfAGigabyteIsRefusedByTheLimit) {
+  options_.pipe_command = "head -c 1073741824 /dev/zero";
+  write("mem://s/a", "1\n");
+  const auto refused = read(list({"mem://s/a"})[0]);
+  EXPECT_EQ(refused.status().code(), StatusCode::kResourceExhausted) << refused.status();
+  EXPECT_THAT(std::string(message_of(refused.status())), HasSubstr("line_bytes_max (67108864)"));
+}
+
 TEST_F(SourceTest, BytesGoThroughACommand) {
   options_.pipe_command = "tr a-z A-Z";
   write("mem://s/a", "ab\ncd\n");

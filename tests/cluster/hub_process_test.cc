@@ -57,13 +57,14 @@ class HubProcessTest : public testing::Test {
     EXPECT_THAT(hub->first_line(), HasSubstr("://127.0.0.1:")) << hub->errors();
     return hub;
   }
-  std::unique_ptr<Process> start_trainer(uint32_t number) {
-    auto trainer = std::make_unique<Process>(
-        HUB_TRAINER_PROGRAM,
-        std::vector<std::string>{address_, fmt::format("trainer-{}", number),
-                                 std::to_string(1000 + number), directory_.path() + "/part-*",
-                                 std::to_string(kEpochs)},
-        fmt::format("{}/trainer-{}.log", directory_.path(), number));
+  std::unique_ptr<Process> start_trainer(uint32_t number, bool is_global = false) {
+    std::vector<std::string> arguments = {address_, fmt::format("trainer-{}", number),
+                                          std::to_string(1000 + number),
+                                          directory_.path() + "/part-*", std::to_string(kEpochs)};
+    if (is_global) arguments.push_back("global");
+    auto trainer =
+        std::make_unique<Process>(HUB_TRAINER_PROGRAM, std::move(arguments),
+                                  fmt::format("{}/trainer-{}.log", directory_.path(), number));
     EXPECT_EQ(trainer->first_line(), "training") << trainer->errors();
     return trainer;
   }
@@ -133,6 +134,25 @@ TEST_F(HubProcessTest, EverySampleIsTrainedOncePerEpochThoughHubsAndTrainersAreK
     // One that came back when all was trained was never told of the dataset.
     EXPECT_THAT(hub->errors(), AnyOf(Not(HasSubstr("dataset train")),
                                      HasSubstr("dataset train: DATASET_STATE_END")));
+  }
+}
+
+TEST_F(HubProcessTest, AGlobalShuffleGoesOnWhenOneOfThreeHubsIsKilledAndReplaced) {
+  write("job.yaml", "tables: {ids: {dim: 1}, shared: {dim: 2}}\ncluster: {hubs: 3}\n");
+  std::vector<std::unique_ptr<Process>> hubs;
+  for (uint32_t i = 0; i < 3; ++i) hubs.push_back(start_hub_process(i));
+  auto trainer = start_trainer(0, /*is_global=*/true);
+  const float all = static_cast<float>(kFiles * kLines * kEpochs);
+  wait_for_samples(all / 4);
+  hubs[1]->end(SIGKILL);
+  hubs[1] = start_hub_process(1);
+  EXPECT_EQ(trainer->wait(), 0) << trainer->errors();
+  for (const std::string& lines : lines_) expect_trained(*node_, lines, kEpochs);
+  for (const auto& hub : hubs) {
+    EXPECT_EQ(hub->end(SIGTERM), 0) << hub->errors();
+    // One that came back when all was trained was never told of the dataset.
+    EXPECT_THAT(hub->errors(), AnyOf(Not(HasSubstr("dataset train")),
+                                     HasSubstr("samples came from 2 other hubs")));
   }
 }
 

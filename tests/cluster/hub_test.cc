@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <fstream>
 #include <thread>
 
 #include "hub/server.h"
@@ -236,11 +237,100 @@ TEST_P(HubTest, AMemoryDatasetIsLoadedOnceAndShuffledAnewInEveryEpoch) {
   const Status trained = trainer.train("train");
   ASSERT_TRUE(trained.ok()) << trained;
   expect_trained(client_, lines, 2);
-  v1::StartSampleOption global = option;
-  global.set_dataset("global");
-  global.set_first_epoch(10);
-  global.mutable_memory()->set_global_shuffle(true);
-  EXPECT_EQ(trainer.hub->start(global, soon()).status().code(), StatusCode::kUnimplemented);
+}
+
+TEST_P(HubTest, FieldsShuffledOnTheirOwnKeepEveryValueOnce) {
+  add_hub();
+  const std::string lines = criteo_lines(0, 300);
+  write("mem://d/a", lines);
+  v1::StartSampleOption option = dataset("mem://d/a");
+  option.set_kind(v1::DATASET_KIND_MEMORY);
+  option.mutable_memory()->add_slots_shuffle("C1");
+  Trainer& trainer = add_trainer();
+  ASSERT_TRUE(trainer.hub->start(option, soon()).ok());
+  const Status trained = trainer.train("train");
+  ASSERT_TRUE(trained.ok()) << trained;
+  expect_trained(client_, lines, 1);
+  option.set_dataset("other");
+  option.set_first_epoch(1);
+  option.mutable_memory()->set_slots_shuffle(0, "C99");
+  Status refused = trainer.hub->start(option, soon()).status();
+  if (refused.ok()) refused = trainer.train("other");
+  EXPECT_THAT(std::string(message_of(refused)), HasSubstr("C99"));
+}
+
+TEST_P(HubTest, TheNextSetIsLoadedWhileThisOneTrainsAndReleasedWhenAsked) {
+  add_hub();
+  const std::string first = criteo_lines(0, 100), second = criteo_lines(100, 150);
+  write("mem://d/a", first);
+  write("mem://d/b", second);
+  v1::StartSampleOption option = dataset("mem://d/a");
+  option.set_kind(v1::DATASET_KIND_MEMORY);
+  option.mutable_memory()->add_preload("mem://d/b");
+  Trainer& trainer = add_trainer();
+  ASSERT_TRUE(trainer.hub->start(option, soon()).ok());
+  const Counter& loaded = world_.network().metrics().counter("hub.samples_preloaded");
+  while (loaded.value() < 150) std::this_thread::sleep_for(milliseconds(1));
+  ASSERT_TRUE(trainer.train("train").ok());
+  // What the file becomes now is nobody's business.
+  write("mem://d/b", std::string(second.size(), '\n'));
+  v1::StartSampleOption next = dataset("mem://d/b");
+  next.set_kind(v1::DATASET_KIND_MEMORY);
+  next.set_dataset("next");
+  next.set_first_epoch(1);
+  ASSERT_TRUE(trainer.hub->start(next, soon()).ok());
+  const Status trained = trainer.train("next");
+  ASSERT_TRUE(trained.ok()) << trained;
+  expect_trained(client_, first + second, 1);
+  v1::StartSampleOption release = next;
+  release.mutable_memory()->set_release(true);
+  const auto released = trainer.hub->start(release, soon());
+  ASSERT_TRUE(released.ok()) << released.status();
+  EXPECT_EQ(released->state(), v1::DATASET_STATE_END);
+  EXPECT_EQ(trainer.ask(trainer.hub->hubs()[0], "next", 1).status().code(), StatusCode::kNotFound);
+  EXPECT_TRUE(trainer.hub->start(release, soon()).ok());  // once more is fine
+}
+
+TEST_P(HubTest, AGlobalShuffleExchangesSamplesBetweenAllHubs) {
+  constexpr uint32_t kHubs = 3;
+  std::string all;
+  for (uint32_t i = 0; i < kHubs; ++i) {
+    HubServerOptions options;
+    options.hub = i;
+    options.hubs = kHubs;
+    add_hub(options);
+    const std::string lines = criteo_lines(i * 200, 200);
+    write(fmt::format("mem://d/{}", i), lines + (i == 1 ? "not a line\n" : ""));
+    all += lines;
+  }
+  v1::StartSampleOption option = dataset("mem://d/*");
+  option.set_kind(v1::DATASET_KIND_MEMORY);
+  option.mutable_memory()->set_global_shuffle(true);
+  option.set_shuffle_samples(48);
+  option.set_on_bad_line(v1::ON_BAD_LINE_SKIP);
+  option.set_epochs(2);
+  Trainer& trainer = add_trainer();
+  ASSERT_TRUE(trainer.hub->start(option, soon()).ok());
+  const Status trained = trainer.train("train");
+  ASSERT_TRUE(trained.ok()) << trained;
+  expect_trained(client_, all, 2);
+  uint64_t read = 0, done = 0, skipped = 0;
+  for (const auto& hub : hubs_) {
+    const std::string told = hub->progress();
+    EXPECT_THAT(told, HasSubstr("samples came from 2 other hubs"));
+    uint64_t numbers[3];
+    const size_t at = told.find("samples read ");
+    ASSERT_EQ(std::sscanf(told.c_str() + at, "samples read %lu = done %lu + skipped %lu",
+                          &numbers[0], &numbers[1], &numbers[2]),
+              3)
+        << told;
+    read += numbers[0];
+    done += numbers[1];
+    skipped += numbers[2];
+  }
+  EXPECT_EQ(done, 1200U);
+  EXPECT_EQ(skipped, 1U);
+  EXPECT_EQ(read, 1201U);
 }
 
 TEST_P(HubTest, GoesOnBehindTheWatermarksOfACut) {
@@ -266,7 +356,7 @@ TEST_P(HubTest, GoesOnBehindTheWatermarksOfACut) {
 // A synchronous job of two ranks; what each trained, in its order.
 using Trained = std::vector<std::vector<std::pair<BatchId, float>>>;
 
-Trained train_in_step(uint32_t hubs, float times) {
+Trained train_in_step(uint32_t hubs, float times, bool is_global = false) {
   World world({.ps = 1, .shards = 2, .staleness = 0, .trainers = 2});
   const RealClock clock;
   const auto files = FileSystems::standard({.incarnation = Incarnation{1}}, clock);
@@ -299,6 +389,11 @@ Trained train_in_step(uint32_t hubs, float times) {
   option.add_files("mem://d/a");
   option.set_batch_size(16);
   option.set_epochs(2);
+  if (is_global) {
+    option.set_kind(v1::DATASET_KIND_MEMORY);
+    option.mutable_memory()->set_global_shuffle(true);
+    option.set_shuffle_samples(48);
+  }
   option.set_staleness(0);
   option.set_ranks(2);
   add_count_fields(option);
@@ -344,6 +439,141 @@ TEST(HubInStep, TheOrderOfBatchesDoesNotDependOnTheNumberOfHubs) {
   EXPECT_GT(order.back().item, 0U);
   EXPECT_EQ(order.back().epoch, 1U);
   EXPECT_EQ(train_in_step(2, 2), one);
+}
+
+TEST(HubInStep, TheOrderOfAGlobalShuffleDependsOnSeedAndEpochAlone) {
+  const Trained one = train_in_step(1, 2, /*is_global=*/true);
+  EXPECT_EQ(train_in_step(3, 2, /*is_global=*/true), one);
+  EXPECT_NE(train_in_step(1, 2), one);
+}
+
+// The data sets that the project is measured on; they lie beside the tree.
+TEST_P(HubTest, RealDataComesThroughWithKnownCounts) {
+  const std::string adult = STARLING_SHARED_DATA "/adult/adult.data";
+  const std::string ratings = STARLING_SHARED_DATA "/movietweetings/ratings.dat";
+  if (!std::ifstream(adult) || !std::ifstream(ratings)) {
+    GTEST_SKIP() << "no " STARLING_SHARED_DATA;
+  }
+  add_hub();
+  Trainer& trainer = add_trainer();
+  const auto read = [&](v1::StartSampleOption option, const std::string& path,
+                        const std::string& label, uint32_t epoch) {
+    option.set_dataset(path);
+    option.add_files(path);
+    option.set_batch_size(4096);
+    option.set_first_epoch(epoch);
+    option.mutable_format()->set_name("csv");
+    option.mutable_format()->set_label(label);
+    const auto started = trainer.hub->start(option, soon());
+    ASSERT_TRUE(started.ok()) << started.status();
+    const Status trained = trainer.train(path);
+    ASSERT_TRUE(trained.ok()) << trained;
+  };
+  v1::StartSampleOption census;
+  census.mutable_format()->set_header(true);
+  census.mutable_format()->set_trim(true);
+  *census.add_fields() = count_field("education", "ids");
+  *census.add_fields() = count_field("occupation", "shared");
+  read(census, adult, R"(wage_class in (">50K", ">50K."))", 0);
+  EXPECT_EQ(trainer.samples, 32561U);
+  v1::StartSampleOption tweets;
+  tweets.mutable_format()->set_delimiter("::");
+  for (const char* column : {"user", "movie", "rating", "time"}) {
+    tweets.mutable_format()->add_columns(column);
+  }
+  *tweets.add_fields() = count_field("user", "ids");
+  *tweets.add_fields() = count_field("movie", "shared");
+  read(tweets, ratings, "rating >= 8", 1);
+  EXPECT_EQ(trainer.samples, 32561U + 100'000U);
+}
+
+// Neither shards that do not take feeds nor trainers that do not come make a hub hold more than its
+// limit: it waits, and everything is trained when they are there.
+TEST(HubMemory, StaysUnderItsLimitHoweverSlowShardsAndTrainersAre) {
+  constexpr size_t kMemory = 4 << 20;
+  const RealClock clock;
+  World world({.ps = 1, .shards = 2});
+  const std::unique_ptr<FileSystems> files =
+      FileSystems::standard({.incarnation = Incarnation{1}}, clock);
+  const std::string lines = criteo_lines(0, 30'000);
+  ASSERT_TRUE(write_file(*files, "mem://d/a", lines).ok());
+  HubServerOptions options;
+  options.name = "hub-0";
+  options.incarnation = 500;
+  options.files = files.get();
+  options.memory_bytes_max = kMemory;
+  const auto hub = start_hub(world.network(), world.scheduler(), Protocol::kInproc, options);
+  Trainer trainer(world.network(), world.scheduler(), "trainer-0", 700);
+  ASSERT_TRUE(trainer.join().ok());
+  v1::StartSampleOption option;
+  option.set_dataset("train");
+  option.add_files("mem://d/a");
+  option.set_batch_size(256);
+  option.set_shuffle_samples(1000);
+  option.set_window(512);
+  add_count_fields(option);
+  ASSERT_TRUE(trainer.hub->start(option, soon()).ok());
+  Metrics& metrics = world.network().metrics();
+  // The tables are not there: no feed is taken.
+  while (metrics.counter("hub.waits").value() == 0) std::this_thread::sleep_for(milliseconds(1));
+  const uint64_t before = metrics.counter("hub.samples_fed").value();
+  EXPECT_LT(before, 30'000U);
+  EXPECT_GT(before, 1000U);
+  Node& client = world.client();
+  world.make_tables(client, count_tables());
+  world.start_training(client, world.schema_hash);
+  // Now they are, and nobody trains.
+  while (metrics.counter("hub.batches_fed").value() < before / 256) {
+    std::this_thread::sleep_for(milliseconds(1));
+  }
+  EXPECT_LT(metrics.counter("hub.samples_fed").value(), 30'000U);
+  const Status trained = trainer.train("train");
+  ASSERT_TRUE(trained.ok()) << trained;
+  expect_trained(client, lines, 1);
+  EXPECT_LT(hub->memory_bytes_peak(), kMemory);
+  EXPECT_GT(hub->memory_bytes_peak(), kMemory / 4);
+  hub->stop(Deadline::in(clock, seconds(5))).IgnoreError();
+}
+
+// A hub may begin before every ps is there: what it has cut by the first map is cut anew by the
+// next.
+TEST(HubAndMaps, BatchesCutByAnOlderMapAreCutAnew) {
+  const RealClock clock;
+  World world({.ps = 1, .shards = 2, .map_grows = true});
+  const std::unique_ptr<FileSystems> files =
+      FileSystems::standard({.incarnation = Incarnation{1}}, clock);
+  const std::string lines = criteo_lines(0, 600);
+  ASSERT_TRUE(write_file(*files, "mem://d/a", lines).ok());
+  HubServerOptions options;
+  options.name = "hub-0";
+  options.incarnation = 500;
+  options.files = files.get();
+  options.item_bytes = 20'000;
+  const auto hub = start_hub(world.network(), world.scheduler(), Protocol::kInproc, options);
+  Trainer trainer(world.network(), world.scheduler(), "trainer-0", 700);
+  ASSERT_TRUE(trainer.join().ok());
+  v1::StartSampleOption option;
+  option.set_dataset("train");
+  option.add_files("mem://d/a");
+  option.set_batch_size(16);
+  add_count_fields(option);
+  ASSERT_TRUE(trainer.hub->start(option, soon()).ok());
+  // Its feeds wait for frozen tables.
+  const Counter& fed = world.network().metrics().counter("hub.samples_fed");
+  while (fed.value() == 0) std::this_thread::sleep_for(milliseconds(1));
+  world.add_ps();
+  Node& client = world.add(v1::ROLE_CLIENT, "client");
+  ASSERT_TRUE(client.join().ok());
+  while (client.ps->routes()->shards() < 4 || trainer.ps->routes()->shards() < 4) {
+    std::this_thread::sleep_for(milliseconds(1));
+  }
+  world.make_tables(client, count_tables());
+  world.start_training(client, world.schema_hash);
+  const Status trained = trainer.train("train");
+  ASSERT_TRUE(trained.ok()) << trained;
+  expect_trained(client, lines, 1);
+  EXPECT_THAT(hub->progress(), HasSubstr("samples read 600 = done 600 + skipped 0"));
+  hub->stop(Deadline::in(clock, seconds(5))).IgnoreError();
 }
 
 INSTANTIATE_TEST_SUITE_P(Protocols, HubTest, testing::ValuesIn(all_protocols()), protocol_title);

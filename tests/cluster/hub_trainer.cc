@@ -1,6 +1,6 @@
 // A trainer by script as a process, to be killed: trains a dataset until its end.
 //
-// usage: hub_trainer SCHEDULER NAME INCARNATION FILES EPOCHS
+// usage: hub_trainer SCHEDULER NAME INCARNATION FILES EPOCHS [global]
 #include <fmt/format.h>
 
 #include <charconv>
@@ -17,7 +17,7 @@ uint64_t number_of(const std::string& text) {
 }
 
 Status run(const std::vector<std::string>& arguments) {
-  if (arguments.size() != 5) return invalid_argument("5 arguments are needed");
+  if (arguments.size() < 5) return invalid_argument("5 arguments are needed");
   Metrics metrics;
   const std::unique_ptr<Network> network = make_network(NetOptions(), Log(), metrics);
   STARLING_ASSIGN_OR_RETURN(const Address scheduler, Address::parse(arguments[0]));
@@ -32,6 +32,10 @@ Status run(const std::vector<std::string>& arguments) {
   option.set_window(16);
   option.set_lease_ms(2000);
   add_count_fields(option);
+  if (arguments.size() > 5) {
+    option.set_kind(v1::DATASET_KIND_MEMORY);
+    option.mutable_memory()->set_global_shuffle(true);
+  }
   trainer.start_again = option;
   STARLING_RETURN_IF_ERROR(trainer.hub->start(option, soon()).status());
   fmt::print("training\n");

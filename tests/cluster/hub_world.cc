@@ -67,6 +67,10 @@ void add_count_fields(v1::StartSampleOption& option) {
   option.mutable_format()->set_name("criteo");
 }
 
+v1::FieldOptions count_field(const std::string& name, const std::string& table) {
+  return field(name, table, v1::FIELD_KIND_KEYS);
+}
+
 v1::CreateOption count_tables() {
   v1::CreateOption option;
   *option.add_tables() = table("ids", kIdsDim, rule("sgd", {{"lr", 1}}));

@@ -20,6 +20,7 @@ namespace starling::cluster {
 std::string criteo_lines(uint32_t first, uint32_t count);
 // Fields and tables of such lines: `ids` has one key per sample, `shared` is used by two fields.
 void add_count_fields(v1::StartSampleOption& option);
+v1::FieldOptions count_field(const std::string& name, const std::string& table);
 v1::CreateOption count_tables();
 std::vector<BatchTable> count_batch_tables();
 // The keys of `ids` of these lines, in their order.
