@@ -22,7 +22,7 @@ build: setup  ## build everything into build/release
 
 train: build  ## make click logs with a known truth in build/ctr and train examples/ctr on them
 	@test -e build/ctr/best_auc || $(BUILD)/src/bin/starling generate ctr --out build/ctr --samples 1000000 --keys 200000
-	@$(BUILD)/src/bin/starling train examples/ctr/job.yaml
+	@$(BUILD)/src/bin/starling train examples/ctr/job.yaml --run build/ctr/run --fresh
 
 test: build  ## build, run every test and tidy; ends with one line of counts
 	@python3 tools/test.py $(BUILD)

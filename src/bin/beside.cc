@@ -1,11 +1,11 @@
 // Commands that are programs of their own, in the folder of this one.
 #include <unistd.h>
 
-#include <array>
 #include <cerrno>
 #include <cstring>
 
 #include "bin/command.h"
+#include "bin/process.h"
 #include "conf/environment.h"
 
 namespace starling {
@@ -24,21 +24,35 @@ void tune_blas() {
   }
 }
 
-}  // namespace
-
-StatusOr<int> run_train(std::vector<std::string> arguments) {
-  std::array<char, 4096> path{};
-  const ssize_t size = ::readlink("/proc/self/exe", path.data(), path.size() - 1);
-  if (size <= 0) return internal_error("/proc/self/exe: {}", std::strerror(errno));
-  std::string program(path.data(), static_cast<size_t>(size));
-  program = program.substr(0, program.rfind('/') + 1) + "starling_train";
+// Becomes the program that has libtorch; no other command pays for loading it.
+StatusOr<int> become(const std::string& command, std::vector<std::string> arguments) {
+  STARLING_ASSIGN_OR_RETURN(std::string program, program_beside("starling_train"));
   tune_blas();
-  std::vector<char*> words{program.data()};
+  arguments.insert(arguments.begin(), {program, command});
+  std::vector<char*> words;
   for (std::string& argument : arguments) words.push_back(argument.data());
   words.push_back(nullptr);
   ::execv(program.c_str(), words.data());
   return not_found("{}: {}; it is built where libtorch is installed", program,
                    std::strerror(errno));
+}
+
+}  // namespace
+
+StatusOr<int> run_eval(std::vector<std::string> arguments) {
+  return become("eval", std::move(arguments));
+}
+
+StatusOr<int> run_predict(std::vector<std::string> arguments) {
+  return become("predict", std::move(arguments));
+}
+
+StatusOr<int> run_train(std::vector<std::string> arguments) {
+  return become("train", std::move(arguments));
+}
+
+StatusOr<int> run_trainer(std::vector<std::string> arguments) {
+  return become("trainer", std::move(arguments));
 }
 
 }  // namespace starling

@@ -31,7 +31,10 @@ StatusOr<int> run_init(std::vector<std::string> arguments);
 StatusOr<int> run_ps(std::vector<std::string> arguments);
 StatusOr<int> run_scheduler(std::vector<std::string> arguments);
 StatusOr<int> run_status(std::vector<std::string> arguments);
-// Starts the program beside this one that has libtorch: no other command pays for loading it.
+// In the program beside this one that has libtorch.
+StatusOr<int> run_eval(std::vector<std::string> arguments);
+StatusOr<int> run_predict(std::vector<std::string> arguments);
 StatusOr<int> run_train(std::vector<std::string> arguments);
+StatusOr<int> run_trainer(std::vector<std::string> arguments);
 
 }  // namespace starling

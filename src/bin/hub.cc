@@ -5,10 +5,8 @@
 
 #include "bin/command.h"
 #include "bin/process.h"
-#include "hub/options.h"
-#include "hub/server.h"
+#include "bin/roles.h"
 #include "net/makers.h"
-#include "store/file_systems.h"
 
 namespace starling {
 namespace {
@@ -40,19 +38,13 @@ struct HubFlags {
 };
 
 StatusOr<HubServerOptions> server_options(const HubFlags& flags, const JobOptions& job) {
-  HubServerOptions options;
+  HubServerOptions options = hub_options(job);
   options.name = flags.name.empty() ? default_node_name("hub") : flags.name;
   if (flags.scheduler.empty()) return invalid_argument("--scheduler ADDRESS is needed");
   STARLING_ASSIGN_OR_RETURN(options.scheduler, parse_address(flags.scheduler, job.cluster));
   STARLING_ASSIGN_OR_RETURN(options.listen,
                             listen_addresses(flags.listen, job.hub.net, job.cluster));
   options.advertise = flags.advertise;
-  options.incarnation = make_incarnation();
-  options.tables = batch_tables(job);
-  options.lanes = static_cast<uint32_t>(job.hub.lanes);
-  options.threads = static_cast<uint32_t>(job.hub.readers);
-  options.memory_bytes_max = static_cast<size_t>(job.hub.memory_max);
-  options.hubs = static_cast<uint32_t>(job.cluster.hubs);
   if (!flags.index.empty()) {
     const char* end = flags.index.data() + flags.index.size();
     const auto [at, error] = std::from_chars(flags.index.data(), end, options.hub);

@@ -14,13 +14,16 @@ constexpr auto kCommands = std::to_array<Command>({
     {"checkpoint", "list, show, verify and export cuts, take a job back to one", run_checkpoint},
     {"config", "show the options of a job and where each came from", run_config},
     {"data", "show samples and statistics of a job's files", run_data},
+    {"eval", "measure the model of a cut", run_eval},
     {"generate", "write data sets with a known truth", run_generate},
     {"hub", "run a hub of a job", run_hub},
     {"init", "write a first job file for your data", run_init},
+    {"predict", "score the lines of a file by a cut", run_predict},
     {"scheduler", "run the scheduler of a job", run_scheduler},
     {"ps", "run a parameter server of a job", run_ps},
     {"status", "show the nodes, map, state and rates of a running job", run_status},
-    {"train", "run a whole job in one process", run_train},
+    {"train", "run a whole job, in one process or as processes of this machine", run_train},
+    {"trainer", "run a trainer of a job", run_trainer},
 });
 
 void print_help(std::FILE* to) {

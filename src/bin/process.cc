@@ -6,7 +6,9 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <charconv>
+#include <cstring>
 #include <fstream>
 #include <random>
 
@@ -98,6 +100,14 @@ StatusOr<Duration> parse_timeout(const std::string& text, Duration fallback) {
   return Duration(seconds(wait_s));
 }
 
+StatusOr<std::string> program_beside(const std::string& name) {
+  std::array<char, 4096> path{};
+  const ssize_t size = ::readlink("/proc/self/exe", path.data(), path.size() - 1);
+  if (size <= 0) return internal_error("/proc/self/exe: {}", std::strerror(errno));
+  const std::string program(path.data(), static_cast<size_t>(size));
+  return program.substr(0, program.rfind('/') + 1) + name;
+}
+
 uint64_t make_incarnation() {
   std::random_device device;
   const uint64_t number = (uint64_t{device()} << 32) | device();
@@ -169,6 +179,8 @@ StatusOr<Log> open_log(const LogSection& section, const std::string& role) {
 
 namespace {
 
+constexpr Duration kLookEvery = milliseconds(200);
+
 sigset_t stop_signals() {
   sigset_t set;
   ::sigemptyset(&set);
@@ -185,12 +197,20 @@ StopSignal::StopSignal() {
 }
 
 Status StopSignal::wait(const std::function<Status()>& failed) const {
+  while (!came(kLookEvery)) STARLING_RETURN_IF_ERROR(failed());
+  return absl::OkStatus();
+}
+
+bool StopSignal::came(Duration patience) const {
   const sigset_t set = stop_signals();
-  constexpr timespec kEvery{.tv_sec = 0, .tv_nsec = 200'000'000};
-  while (true) {
-    if (::sigtimedwait(&set, nullptr, &kEvery) > 0) return absl::OkStatus();
-    STARLING_RETURN_IF_ERROR(failed());
-  }
+  const auto whole = std::chrono::duration_cast<seconds>(patience);
+  const timespec wait{.tv_sec = whole.count(), .tv_nsec = (patience - whole).count()};
+  return ::sigtimedwait(&set, nullptr, &wait) > 0;
+}
+
+void StopSignal::release() const {
+  const sigset_t set = stop_signals();
+  ::pthread_sigmask(SIG_UNBLOCK, &set, nullptr);
 }
 
 }  // namespace starling

@@ -49,6 +49,9 @@ std::optional<uint32_t> staleness_of(const JobOptions& job);
 // --timeout SECONDS, 1 to 86400; `fallback` when it is empty.
 StatusOr<Duration> parse_timeout(const std::string& text, Duration fallback);
 
+// The path of a program in the folder of this one.
+StatusOr<std::string> program_beside(const std::string& name);
+
 // A random number that no other process has; never 0.
 uint64_t make_incarnation();
 
@@ -63,6 +66,10 @@ class StopSignal {
   StopSignal();
   // Waits for one of them, asking `failed` several times a second. OK: a signal came.
   Status wait(const std::function<Status()>& failed) const;
+  // Waits so long for one of them; false: none came.
+  bool came(Duration patience) const;
+  // From now on one of them ends the process at once.
+  void release() const;
 };
 
 }  // namespace starling

@@ -3,10 +3,9 @@
 
 #include "bin/command.h"
 #include "bin/process.h"
+#include "bin/roles.h"
 #include "net/makers.h"
 #include "ps/cut_keeper.h"
-#include "ps/server.h"
-#include "store/file_systems.h"
 
 namespace starling {
 namespace {
@@ -37,17 +36,13 @@ struct PsFlags {
 };
 
 StatusOr<PsServerOptions> server_options(const PsFlags& flags, const JobOptions& job) {
-  PsServerOptions options;
+  PsServerOptions options = ps_options(job);
   options.name = flags.name.empty() ? default_node_name("ps") : flags.name;
   if (flags.scheduler.empty()) return invalid_argument("--scheduler ADDRESS is needed");
   STARLING_ASSIGN_OR_RETURN(options.scheduler, parse_address(flags.scheduler, job.cluster));
   STARLING_ASSIGN_OR_RETURN(options.listen,
                             listen_addresses(flags.listen, job.ps.net, job.cluster));
   options.advertise = flags.advertise;
-  options.incarnation = make_incarnation();
-  options.shards = static_cast<uint32_t>(job.cluster.shards);
-  options.memory_bytes_max = static_cast<size_t>(job.ps.memory_max);
-  options.staging_bytes_max = static_cast<size_t>(job.ps.staging_max);
   options.trace_path = flags.trace_path;
   return options;
 }

@@ -1,11 +1,12 @@
 // `starling status`: what the scheduler knows of a job, as a table or as JSON.
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <google/protobuf/util/json_util.h>
 
 #include <map>
 
 #include "bin/command.h"
 #include "bin/process.h"
+#include "bin/run_directory.h"
 #include "net/makers.h"
 #include "scheduler/client.h"
 
@@ -13,10 +14,11 @@ namespace starling {
 namespace {
 
 constexpr const char* kHelp =
-    R"(usage: starling status --scheduler ADDRESS [--json] [--timeout SECONDS] [--job FILE] [--set KEY=VALUE]...
+    R"(usage: starling status [--scheduler ADDRESS | --run DIRECTORY] [--json] [--timeout SECONDS] [--job FILE] [--set KEY=VALUE]...
 
 Prints the nodes of a job, its map, state, rates and work, and who is slow.
   --scheduler ADDRESS  grpc://HOST:PORT or grpc++://HOST:PORT, as starling scheduler printed it
+  --run DIRECTORY      of starling train. Default: the only one below runs/ that runs now
   --json               one JSON object {"job": GetJobReply, "map": GetMapReply} (scheduler_options.proto)
   --timeout SECONDS    how long to wait for the scheduler, 10 when not given
 )";
@@ -107,6 +109,25 @@ StatusOr<int> ask(const Address& address, const JobOptions& job, bool json, Dura
   return 0;
 }
 
+// Where the scheduler of a run listens. Prints what the run is; 0 and no address when it is over.
+StatusOr<std::string> find_scheduler(std::string run) {
+  if (run.empty()) {
+    const std::vector<std::string> held = held_runs();
+    if (held.size() != 1) {
+      return invalid_argument(
+          "{} jobs run below runs/{}; --run DIRECTORY or --scheduler ADDRESS "
+          "says which",
+          held.size(), held.empty() ? "" : fmt::format(" ({})", fmt::join(held, ", ")));
+    }
+    run = held.front();
+  }
+  STARLING_ASSIGN_OR_RETURN(const RunState state, read_run_state(run));
+  const bool is_held = is_run_held(run);
+  fmt::print("run {}: job {}, process {}, {}\n", run, state.job, state.process,
+             !is_held && state.state == "running" ? "killed" : state.state);
+  return is_held ? state.scheduler : "";
+}
+
 }  // namespace
 
 StatusOr<int> run_status(std::vector<std::string> arguments) {
@@ -115,11 +136,15 @@ StatusOr<int> run_status(std::vector<std::string> arguments) {
     return 0;
   }
   STARLING_ASSIGN_OR_RETURN(const Flags flags, take_flags(arguments));
-  STARLING_ASSIGN_OR_RETURN(const std::string scheduler, take_value(arguments, "--scheduler"));
+  STARLING_ASSIGN_OR_RETURN(std::string scheduler, take_value(arguments, "--scheduler"));
+  STARLING_ASSIGN_OR_RETURN(const std::string run, take_value(arguments, "--run"));
   STARLING_ASSIGN_OR_RETURN(const std::string timeout, take_value(arguments, "--timeout"));
   const bool json = take_switch(arguments, "--json");
   STARLING_RETURN_IF_ERROR(no_more(arguments, "status"));
-  if (scheduler.empty()) return invalid_argument("--scheduler ADDRESS is needed");
+  if (scheduler.empty()) {
+    STARLING_ASSIGN_OR_RETURN(scheduler, find_scheduler(run));
+    if (scheduler.empty()) return 0;
+  }
   STARLING_ASSIGN_OR_RETURN(const Duration patience, parse_timeout(timeout, seconds(10)));
   STARLING_ASSIGN_OR_RETURN(const Job job, load_job(flags));
   STARLING_ASSIGN_OR_RETURN(const Address address, parse_address(scheduler, job.options.cluster));

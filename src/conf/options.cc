@@ -155,6 +155,10 @@ Schema schema_of(TrainSection& o) {
   s.add("threads", &o.threads, count(1, kLanesMax, "workers of each trainer"));
   s.add("tensor_fuse", &o.tensor_fuse,
         "all that goes to one shard in one step travels in one message");
+  s.add("evaluate_minutes", &o.evaluate_minutes,
+        count(0, 1 << 20, "between evaluations on data.test; 0: after each epoch only"));
+  s.add("evaluate_steps", &o.evaluate_steps,
+        count(0, kInfinite - 1, "batches between evaluations on data.test; 0: off"));
   add_loss(s, o);
   return s;
 }

@@ -243,6 +243,7 @@ StatusOr<FormatOptions> format_options(const v1::StartSampleOption& option) {
   const v1::FormatOptions& format = option.format();
   FormatOptions out;
   out.name = format.name();
+  out.labels_optional = option.purpose() == v1::PURPOSE_PREDICT;
   out.delimiter = format.delimiter();
   out.header = format.header();
   out.columns = {format.columns().begin(), format.columns().end()};

@@ -61,7 +61,10 @@ Status Cuts::start(Turn& turn, const v1::SaveJobOption& option, uint64_t cut_id,
           "Scheduler.Save: no path is given and the job has no "
           "checkpoint.path");
     }
-    save_option.set_path(fmt::format("{}/cut-{:012}", options_.checkpoint_path, cut_id));
+    save_option.set_path(options_.checkpoint_path + "/");
+  }
+  if (save_option.path().ends_with('/')) {
+    save_option.set_path(fmt::format("{}cut-{:012}", save_option.path(), cut_id));
   }
   if (save_option.mode() == v1::SAVE_MODE_INCREMENTAL && save_option.base_cut() == 0) {
     return invalid_argument("Scheduler.Save: an incremental cut needs base_cut");

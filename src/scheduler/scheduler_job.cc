@@ -253,7 +253,8 @@ void Scheduler::on(MethodTag<Method::kSchedulerSave>, Call& call) {
   if (starts && !is_fresh(kMethod, call)) return;
   Status status;
   if (starts) {
-    if (!is_frozen()) {
+    // What is done is trained no further and can still be saved.
+    if (!is_frozen() && job().state() != v1::JOB_STATE_DONE) {
       status =
           failed_precondition("Scheduler.Save: the job is {}", v1::JobState_Name(job().state()));
     } else {

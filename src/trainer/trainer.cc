@@ -78,21 +78,66 @@ Status Trainer::push_initial(Deadline deadline) {
   return values.empty() ? absl::OkStatus() : clients_.ps->push({}, std::move(values), deadline);
 }
 
-Status Trainer::start(Deadline deadline) {
-  STARLING_RETURN_IF_ERROR(clients_.ps->create(schema_, deadline));
-  STARLING_RETURN_IF_ERROR(push_initial(deadline));
+StatusOr<v1::CreateOption> Trainer::schema_of(const JobOptions& job,
+                                              const v1::StartSampleReply& dataset) {
+  STARLING_ASSIGN_OR_RETURN(const ModelShape shape, model_shape(job, dataset));
+  STARLING_ASSIGN_OR_RETURN(const std::unique_ptr<Model> model, make_model(job.model, shape));
+  return create_option(job, model->variables());
+}
+
+v1::FreezeOption Trainer::freeze_of(const JobOptions& job) {
   v1::FreezeOption freeze;
-  if (options_.staleness.has_value()) freeze.set_staleness(*options_.staleness);
-  freeze.set_ranks(static_cast<uint32_t>(job_.train.threads * job_.cluster.trainers));
+  if (job.train.staleness != kInfinite) {
+    freeze.set_staleness(static_cast<uint32_t>(job.train.staleness));
+  }
+  freeze.set_ranks(static_cast<uint32_t>(job.train.threads * job.cluster.trainers));
   freeze.set_push_bytes_max(uint64_t{16} << 20);
-  STARLING_ASSIGN_OR_RETURN(const uint64_t hash, clients_.ps->freeze(freeze, deadline));
-  for (const v1::JobState state : {v1::JOB_STATE_FROZEN, v1::JOB_STATE_TRAINING}) {
-    v1::SetJobOption option;
-    option.set_state(state);
+  return freeze;
+}
+
+Status Trainer::start(v1::JobState state, Deadline deadline) {
+  v1::SetJobOption option;
+  if (state == v1::JOB_STATE_CREATED) {
+    STARLING_RETURN_IF_ERROR(clients_.ps->create(schema_, deadline));
+    STARLING_RETURN_IF_ERROR(push_initial(deadline));
+    STARLING_ASSIGN_OR_RETURN(const uint64_t hash, clients_.ps->freeze(freeze_of(job_), deadline));
+    option.set_state(v1::JOB_STATE_FROZEN);
     option.set_schema_hash(hash);
     STARLING_RETURN_IF_ERROR(clients_.scheduler->set_job(option, deadline).status());
+  } else {
+    STARLING_RETURN_IF_ERROR(join());
   }
-  return absl::OkStatus();
+  option.set_state(v1::JOB_STATE_TRAINING);
+  return clients_.scheduler->set_job(option, deadline).status();
+}
+
+Status Trainer::join() { return clients_.ps->use_schema(schema_); }
+
+// While it lives its worker can be cancelled.
+class Trainer::Active {
+ public:
+  Active(Trainer& trainer, Worker& worker) : trainer_(trainer), worker_(worker) {
+    const MutexLock lock(trainer_.mutex_);
+    trainer_.active_.push_back(&worker_);
+    if (trainer_.is_cancelled_) worker_.cancel();
+  }
+  ~Active() {
+    const MutexLock lock(trainer_.mutex_);
+    std::erase(trainer_.active_, &worker_);
+  }
+  Active(const Active&) = delete;
+  Active& operator=(const Active&) = delete;
+
+ private:
+  Trainer& trainer_;
+  Worker& worker_;
+};
+
+void Trainer::cancel() {
+  stop();
+  const MutexLock lock(mutex_);
+  is_cancelled_ = true;
+  for (Worker* worker : active_) worker->cancel();
 }
 
 Status Trainer::step(size_t index, Worker& worker, std::unique_ptr<StepBatch> batch,
@@ -202,6 +247,7 @@ Status Trainer::train_rank(size_t index, const v1::StartSampleOption& dataset,
                  .start_clock = clocks_[index],
                  .staleness = options_.staleness,
                  .ahead = options_.ahead});
+  const Active active(*this, worker);
   while (!stopping_.load(std::memory_order_relaxed)) {
     STARLING_ASSIGN_OR_RETURN(std::unique_ptr<StepBatch> batch, worker.next(deadline));
     if (batch == nullptr) break;
@@ -241,29 +287,38 @@ Status Trainer::train(const v1::StartSampleOption& dataset, const OnEpoch& on_ep
   return dump_ != nullptr ? dump_->close() : absl::OkStatus();
 }
 
-StatusOr<Evaluation> Trainer::evaluate(const v1::StartSampleOption& dataset, Deadline deadline) {
+Status Trainer::score(const v1::StartSampleOption& dataset, const OnScored& on_scored,
+                      Deadline deadline) {
   Learner& learner = *evaluating_;
   STARLING_RETURN_IF_ERROR(variables_->snapshot(learner.values(), deadline));
   Worker worker(*clients_.hubs, *clients_.ps,
                 {.dataset = dataset, .trains = false, .ahead = options_.ahead});
-  EvaluatorOptions how;
-  if (options_.exact_auc) how.buckets = 0;
-  std::vector<Evaluator> evaluators(shape_.labels, Evaluator(how));
+  const Active active(*this, worker);
   while (true) {
     STARLING_ASSIGN_OR_RETURN(std::unique_ptr<StepBatch> batch, worker.next(deadline));
     if (batch == nullptr) break;
     learner.gather(*batch);
     STARLING_RETURN_IF_ERROR(learner.predict());
-    for (size_t label = 0; label < shape_.labels; ++label) {
-      evaluators[label].add(column_of(learner.predictions(), label, shape_.labels),
-                            column_of(floats(batch->labels), label, shape_.labels),
-                            floats(batch->weights),
-                            batch->groups.has_value() ? batch->groups->values<uint64_t>()
-                                                      : std::span<const uint64_t>());
-    }
+    on_scored(*batch, learner.predictions());
     worker.done(std::move(batch));
   }
-  STARLING_RETURN_IF_ERROR(worker.flush(deadline));
+  return worker.flush(deadline);
+}
+
+StatusOr<Evaluation> Trainer::evaluate(const v1::StartSampleOption& dataset, Deadline deadline) {
+  EvaluatorOptions how;
+  if (options_.exact_auc) how.buckets = 0;
+  std::vector<Evaluator> evaluators(shape_.labels, Evaluator(how));
+  const auto add = [&](const StepBatch& batch, std::span<const float> predictions) {
+    for (size_t label = 0; label < shape_.labels; ++label) {
+      evaluators[label].add(column_of(predictions, label, shape_.labels),
+                            column_of(floats(batch.labels), label, shape_.labels),
+                            floats(batch.weights),
+                            batch.groups.has_value() ? batch.groups->values<uint64_t>()
+                                                     : std::span<const uint64_t>());
+    }
+  };
+  STARLING_RETURN_IF_ERROR(score(dataset, add, deadline));
   Evaluation out = evaluators.front().result();
   for (size_t label = 1; label < shape_.labels; ++label) {
     out.more.push_back(evaluators[label].result());

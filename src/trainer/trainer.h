@@ -75,9 +75,17 @@ class Trainer {
                                                  const v1::StartSampleReply& dataset);
   ~Trainer();
 
+  // The tables and variables of a job, and how they are frozen. Codes as make().
+  static StatusOr<v1::CreateOption> schema_of(const JobOptions& job,
+                                              const v1::StartSampleReply& dataset);
+  static v1::FreezeOption freeze_of(const JobOptions& job);
+
   const ModelShape& shape() const { return shape_; }
-  // Creates tables and variables, freezes them and starts the job: the first trainer's to do.
-  Status start(Deadline deadline);
+  // Brings the job from the state it is in to training: creates tables and variables, freezes them
+  // and starts it. The first trainer's to do.
+  Status start(v1::JobState state, Deadline deadline);
+  // The same tables and variables, of a job that somebody else has started.
+  Status join();
   // Trains a dataset that the hubs have started to its end. Any error ends all workers. `on_epoch`
   // is called between epochs, with the one that is over, by a worker that waits meanwhile; in
   // synchronous jobs all others wait, too.
@@ -88,11 +96,18 @@ class Trainer {
   Status store_dense(Deadline deadline) { return variables_->store(deadline); }
   // Scores every sample of a dataset.
   StatusOr<Evaluation> evaluate(const v1::StartSampleOption& dataset, Deadline deadline);
+  // The same, batch by batch; `predictions` (samples, labels).
+  using OnScored = std::function<void(const StepBatch& batch, std::span<const float> predictions)>;
+  Status score(const v1::StartSampleOption& dataset, const OnScored& on_scored, Deadline deadline);
   TrainProgress progress() const;
   // The workers end after the step at hand; train() answers Cancelled.
   void stop() { stopping_.store(true, std::memory_order_relaxed); }
+  // They end at once, and what they have is lost to this process: train() and evaluate() answer
+  // Cancelled.
+  void cancel();
 
  private:
+  class Active;  // a worker while it runs
   Trainer(const JobOptions& job, TrainerClients clients, Options options, ModelShape shape);
 
   Status make_learners();
@@ -125,6 +140,8 @@ class Trainer {
   uint32_t epoch_ ABSL_GUARDED_BY(epoch_mutex_) = 0;
 
   mutable Mutex mutex_;
+  bool is_cancelled_ ABSL_GUARDED_BY(mutex_) = false;
+  std::vector<Worker*> active_ ABSL_GUARDED_BY(mutex_);
   TrainProgress progress_ ABSL_GUARDED_BY(mutex_);
   Evaluator window_ ABSL_GUARDED_BY(mutex_);
   double staleness_sum_ ABSL_GUARDED_BY(mutex_) = 0;

@@ -93,6 +93,11 @@ class Worker::Core : public std::enable_shared_from_this<Core> {
   void finish(std::unique_ptr<StepBatch> batch, bool is_refused);
   Status flush(Deadline deadline);
   Status tick_until(uint64_t clock, Deadline deadline);
+  void cancel() {
+    const MutexLock lock(mutex_);
+    if (failure_.ok()) failure_ = cancelled("the worker was told to end");
+    changed_.notify_one();
+  }
   uint64_t clock() {
     const MutexLock lock(mutex_);
     return clock_;
@@ -636,6 +641,7 @@ Status Worker::flush(Deadline deadline) { return core_->flush(deadline); }
 Status Worker::tick_until(uint64_t clock, Deadline deadline) {
   return core_->tick_until(clock, deadline);
 }
+void Worker::cancel() { core_->cancel(); }
 uint64_t Worker::clock() const { return core_->clock(); }
 v1::DatasetCounts Worker::dataset_counts() const { return core_->dataset_counts(); }
 WorkerCounts Worker::counts() const { return core_->counts(); }

@@ -4,7 +4,7 @@
 // While the caller computes on one batch, the next ones are read and looked up and the pushes of
 // those before are on their way; how many is `ahead`, and never more than the staleness allows.
 // Uses: base, wire, net, client.h of ps and hub. Threads: one caller, which waits here; answers
-// come on the clients' lanes.
+// come on the clients' lanes; cancel() from any.
 #pragma once
 
 #include <cstdint>
@@ -89,6 +89,9 @@ class Worker {
   Status flush(Deadline deadline);
   // Steps without data, for a rank that leaves at an announced clock.
   Status tick_until(uint64_t clock, Deadline deadline);
+
+  // Every wait of the caller, now and later, ends with Cancelled. From any thread.
+  void cancel();
 
   uint64_t clock() const;                    // of the next step
   v1::DatasetCounts dataset_counts() const;  // of all hubs, as each told last

@@ -29,7 +29,9 @@ cluster: {{ps: 1, shards: 2, hubs: 1, trainers: 1}}
 
 
 def starling(*arguments):
-    return subprocess.run([PROGRAM, *map(str, arguments)], capture_output=True, text=True, timeout=900, check=False)
+    with tempfile.TemporaryDirectory() as run:  # tests at the same time have jobs of the same name
+        where = ("--run", run) if arguments[0] == "train" else ()
+        return subprocess.run([PROGRAM, *map(str, arguments), *where], capture_output=True, text=True, timeout=900, check=False)
 
 
 class TrainTest(unittest.TestCase):

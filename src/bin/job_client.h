@@ -1,0 +1,93 @@
+// JobClient is this process as a member of a running job: registered, watching, with clients of
+// scheduler, ps and hubs; and what is asked of a job as a whole: cuts, restores, its state.
+//
+// Uses: doors of scheduler, ps and hub. Threads: any; its lane has one of its own.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "base/mutex.h"
+#include "conf/options.h"
+#include "hub/client.h"
+#include "net/network.h"
+#include "ps/client.h"
+#include "ps/manifest.h"
+#include "scheduler/client.h"
+
+namespace starling {
+
+class JobClient : public SchedulerEvents {
+ public:
+  struct Options {
+    Address scheduler;
+    v1::Role role = v1::ROLE_CLIENT;
+    std::string name;
+    uint32_t workers = 0;  // of a trainer: the ranks it asks for
+  };
+  // Registers. `network` outlives it. Codes as SchedulerClient::join_wait.
+  static StatusOr<std::unique_ptr<JobClient>> join(Network& network, const Options& options,
+                                                   Deadline deadline);
+  ~JobClient() override;
+
+  SchedulerClient& scheduler() { return *scheduler_; }
+  PsClient& ps() { return *ps_; }
+  HubClient& hubs() { return *hubs_; }
+  // As the scheduler took it in.
+  const v1::RegisterReply& registered() const { return registered_; }
+  // Waits for `hubs` of them and for a map.
+  Status wait_for_servers(size_t hubs, Deadline deadline);
+
+  // As the scheduler told last.
+  v1::JobState state() const;
+  // Why there is no going on: the job failed, or this process was declared dead.
+  Status failure() const;
+  // What the next heartbeats tell. Called on the lane.
+  void set_rates(std::vector<std::pair<std::string, double>> rates);
+
+  // Leaves the job, so that nobody waits for it; then is of no more use.
+  void leave(Deadline deadline);
+
+ private:
+  JobClient() = default;
+  void on_event(const v1::Event& event) override;
+  void on_refused(const Status& status) override;
+  void on_heartbeat(v1::SchedulerHeartbeatOption* option) override;
+
+  std::shared_ptr<LoopLane> lane_;
+  std::unique_ptr<SchedulerClient> scheduler_;
+  std::unique_ptr<PsClient> ps_;
+  std::unique_ptr<HubClient> hubs_;
+  v1::RegisterReply registered_;
+
+  mutable Mutex mutex_;
+  v1::JobInfo job_ ABSL_GUARDED_BY(mutex_);
+  Status refused_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::pair<std::string, double>> rates_ ABSL_GUARDED_BY(mutex_);
+};
+
+// Makes a cut and waits until it is in place; its path. `directory` empty: below checkpoint.path;
+// `keep` 0: as the job says. `may_wait` is asked several times a second; false gives up, the cut
+// goes on. FailedPrecondition: another cut runs, or the job is not frozen. Aborted: the cut failed.
+StatusOr<std::string> save_cut(SchedulerClient& scheduler, const std::string& directory,
+                               uint32_t keep, const std::function<bool()>& may_wait);
+
+// The keys of the scheduler under which a restored job finds what its trainers must know.
+inline constexpr const char* kResumeKey = "job/resume";            // a StartSampleOption
+inline constexpr const char* kEvaluationsKey = "job/evaluations";  // numbers below it are taken
+
+// How many evaluations a cut's job had begun: shards take their batches for done.
+uint32_t evaluations_of(const ckpt::Manifest& manifest);
+
+// Takes the job back to a cut: tables, variables, and how far the samples were read. Leaves it
+// frozen unless `trains`. Codes as restore_job().
+StatusOr<RestoredJob> resume_job(JobClient& client, const Cut& cut, const JobOptions& job,
+                                 bool trains, Deadline deadline);
+
+// Sets the state of the job.
+Status set_job_state(SchedulerClient& scheduler, v1::JobState state, const std::string& reason,
+                     Deadline deadline);
+
+}  // namespace starling

@@ -1,0 +1,109 @@
+// Training is one trainer's part of a job, from the start of its dataset to the end of the job. One
+// of the trainers leads: it starts the job, makes cuts, evaluates, writes metrics and ends it; when
+// it dies another one does.
+//
+// Uses: JobClient, trainer, hub's options. Threads: run() is called by one thread and waits there;
+// workers, evaluations and cuts have threads of their own.
+#pragma once
+
+#include <atomic>
+#include <fstream>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "base/thread.h"
+#include "bin/job_client.h"
+#include "bin/progress.h"
+#include "trainer/trainer.h"
+
+namespace starling {
+
+class Training {
+ public:
+  enum class Asked { kNothing, kSaveAndStop, kLeave };
+  enum class End { kDone, kStopped };
+  struct Options {
+    std::string job_file;      // for the commands of the summary
+    std::string metrics_path;  // empty: none are written
+    std::function<void(const RunProgress&)> show;
+    std::function<void(const std::string&)> say;  // from any thread
+    // Waits a moment; answers what the process was asked to do meanwhile.
+    std::function<Asked()> wait;
+  };
+
+  // Both outlive it.
+  Training(const JobOptions& job, JobClient& client, Options options);
+  ~Training();
+
+  // To the end of the job. kStopped: it was asked to, or the job was ended by somebody else.
+  // Errors: as the hubs, the ps and the trainer say; the job has failed, or this process left it.
+  StatusOr<End> run();
+
+ private:
+  struct Best {
+    double auc = 0;
+    bool is_new = false;
+  };
+
+  Status prepare();
+  Status start_dataset();
+  Status start_job(Deadline deadline);
+  Status wait_for_trainers(Deadline deadline);
+  // True once this trainer is the one.
+  bool try_lead();
+  void tell_start();
+
+  Status on_epoch(uint32_t epoch);
+  Status evaluate(const std::string& what);
+  StatusOr<uint32_t> take_evaluation();
+
+  StatusOr<End> loop();
+  void lead_turn(const RunProgress& now);
+  RunProgress progress();
+  void begin_save(bool is_best);
+  void begin_evaluation();
+  StatusOr<End> stop_with_cut();
+  StatusOr<End> leave();
+  Status finish();
+  Status final_cut();
+  void summarise();
+  void write_metrics(const std::string& line);
+  void read_old_metrics();
+  void end_threads();
+
+  const JobOptions& job_;
+  JobClient& client_;
+  const Options options_;
+  const RealClock clock_;
+  const TimePoint since_;
+
+  v1::StartSampleOption dataset_;
+  uint32_t first_epoch_ = 0;
+  double samples_before_ = 0;  // that the cut had trained, about
+  double lines_total_ = -1;
+  std::unique_ptr<Trainer> trainer_;
+  bool leads_ = false;
+  TimePoint next_lead_, next_metrics_, next_save_, next_evaluation_;
+  uint64_t evaluated_steps_ = 0;
+  uint64_t rate_samples_ = 0;
+  TimePoint rate_since_;
+  double rate_ = 0;
+  double part_first_ = -1;
+
+  std::atomic<bool> is_saving_{false};
+  std::atomic<bool> is_evaluating_{false};
+  std::atomic<bool> is_ending_{false};
+  Thread training_, saving_, evaluating_;
+  std::atomic<bool> is_trained_{false};
+  Status trained_;  // of the thread `train`, when is_trained_
+
+  Mutex evaluate_mutex_;  // one at a time
+  Mutex mutex_;
+  Best best_ ABSL_GUARDED_BY(mutex_);
+  std::string newest_cut_ ABSL_GUARDED_BY(mutex_);
+  std::string last_score_ ABSL_GUARDED_BY(mutex_);
+  std::ofstream metrics_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace starling
