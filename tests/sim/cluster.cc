@@ -248,9 +248,7 @@ RunResult run_seed(uint64_t seed, const RunOptions& options) {
   const Plan plan = Plan::of(seed);
   RunResult result = Cluster(plan, options).run();
   if (!plan.is_synchronous() || !result.failure.empty()) return result;
-  RunOptions quiet = options;
-  quiet.trace = false;
-  const RunResult calm = Cluster(plan.without_faults(), quiet).run();
+  const RunResult calm = Cluster(plan.without_faults(), options).run();
   result.events += calm.events;
   if (!calm.failure.empty()) {
     result.failure = "without faults: " + calm.failure;
