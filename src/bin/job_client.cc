@@ -5,6 +5,7 @@
 
 #include "bin/process.h"
 #include "hub/options.h"
+#include "hub/position.h"
 
 namespace starling {
 namespace {
@@ -32,19 +33,13 @@ uint64_t start_clock(const ckpt::Manifest& manifest) {
 }
 
 // How far the hubs had read, as trainers tell them again.
-v1::StartSampleOption resume_of(const ckpt::Manifest& manifest) {
+StatusOr<v1::StartSampleOption> resume_of(const ckpt::Manifest& manifest) {
   v1::StartSampleOption out;
-  for (const v1::WorkQueueInfo& queue : manifest.queues()) {
-    if (queue.queue() != kTrainQueue) continue;
-    for (const v1::WorkProgress& progress : queue.progress()) {
-      v1::Watermark* mark = out.add_resume();
-      mark->set_epoch(queue.epoch());
-      mark->set_item(progress.item());
-      mark->set_done_below(progress.done_below());
-      mark->set_finished(progress.finished());
-    }
-  }
-  if (!manifest.positions().empty()) out.set_position(manifest.positions(0).position());
+  out.set_dataset(kTrainQueue);
+  std::vector<std::string> positions;
+  for (const auto& one : manifest.positions()) positions.push_back(one.position());
+  STARLING_RETURN_IF_ERROR(
+      resume_at({manifest.queues().begin(), manifest.queues().end()}, positions, out));
   return out;
 }
 
@@ -163,7 +158,7 @@ uint32_t evaluations_of(const ckpt::Manifest& manifest) {
 
 StatusOr<RestoredJob> resume_job(JobClient& client, const Cut& cut, const JobOptions& job,
                                  bool trains, Deadline deadline) {
-  const v1::StartSampleOption resume = resume_of(cut.manifest);
+  STARLING_ASSIGN_OR_RETURN(const v1::StartSampleOption resume, resume_of(cut.manifest));
   STARLING_RETURN_IF_ERROR(
       put_key(client.scheduler(), kResumeKey, resume.SerializeAsString(), deadline));
   STARLING_RETURN_IF_ERROR(put_key(client.scheduler(), kEvaluationsKey,

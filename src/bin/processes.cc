@@ -36,6 +36,7 @@ Processes::Node& Processes::add(Role role, const std::string& name,
     node.arguments.insert(node.arguments.end(), {"--set", set});
   }
   node.out_path = launch_.run.out_path(name);
+  new_lines(node.out_path, node.said);  // of a run before
   node.log_path = launch_.run.log_path(name);
   return node;
 }
@@ -104,6 +105,7 @@ Status Processes::make_network() {
 }
 
 Status Processes::start_all() {
+  new_lines(launch_.run.metrics_path(), metrics_read_);  // of a run before
   STARLING_RETURN_IF_ERROR(start_scheduler());
   STARLING_RETURN_IF_ERROR(start(Role::kPs, job_.cluster.ps, "ps"));
   STARLING_RETURN_IF_ERROR(start(Role::kHub, job_.cluster.hubs, "hub"));
@@ -199,6 +201,8 @@ StatusOr<int> Processes::stop_with_cut() {
   display_.say(path.empty()
                    ? "stopping; the job has no checkpoint.path, so what was trained is lost"
                    : "stopping: a checkpoint is made first; once more stops at once");
+  const Status seen = tool_->get_job({}, Deadline::in(clock_, kStopPatience)).status();
+  STARLING_RETURN_IF_ERROR(with_context(seen, "stopped without a checkpoint"));
   while (!path.empty() && goes_on()) {
     const StatusOr<std::string> cut = save_cut(*tool_, "", 0, goes_on);
     if (cut.ok()) {

@@ -179,6 +179,9 @@ class SchedulerClient::Core : public std::enable_shared_from_this<Core> {
       const Status refusal = refusal_of(*result);
       if (refusal.ok()) {
         backoff_.reset();
+        if (!is_member_ && open->method == Method::kSchedulerGetJob) {
+          generation_ = result->meta.get_job_reply().job().generation();
+        }
         return end(*open, std::move(result));
       }
       if (reason_of(refusal) == v1::REASON_NAME_TAKEN) {

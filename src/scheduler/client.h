@@ -15,7 +15,8 @@ namespace starling {
 
 struct SchedulerClientOptions {
   Address scheduler;
-  // Of the node; a tool leaves these as they are, never joins, and may read and administrate.
+  // Of the node; a tool leaves these as they are, never joins, and may read and administrate the
+  // generation of the job that get_job() showed it last.
   v1::Role role = v1::ROLE_UNKNOWN;
   std::string name;
   uint64_t incarnation = 0;  // random, new at each start of the process

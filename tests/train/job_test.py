@@ -159,7 +159,7 @@ class JobTest(unittest.TestCase):
         self.check_once(told, lines)
 
     def test_a_trainer_that_joins_gets_batches(self):
-        lines = 400000
+        lines = 600000
         job = self.unique(lines)
         child = self.start("train", job, "--processes", "--set", "cluster.trainers=1")
         self.wait_for(lambda: self.trained("runs/unique") > 0, "it does not train")
@@ -259,6 +259,21 @@ class JobTest(unittest.TestCase):
         self.assertIn("a job file is needed", self.run_starling("train").stderr)
         self.assertIn("--checkpoint PATH is needed", self.run_starling("eval", "job.yaml").stderr)
         self.assertIn("--scheduler ADDRESS is needed", self.run_starling("trainer", "--job", "job.yaml").stderr)
+
+    def test_an_asynchronous_job_goes_on_behind_what_its_cut_has(self):
+        lines = 600000
+        job = self.unique(lines)
+        how = ("--processes", "--set", "checkpoint.path=cuts")
+        child = self.start("train", job, *how)
+        self.wait_for(lambda: self.trained("runs/unique") > lines // 20, "it does not train")
+        child.send_signal(signal.SIGINT)
+        self.assertIn("stopped, checkpoint cuts/cut-", self.end(child, 130))
+        told = self.starling("train", job, "--resume", *how)
+        # Every line has a row, and what was trained after the cut is what the cut had not.
+        rows, updates = re.findall(r"table seen: dim 1, sgd, (\d+) rows, (\d+) updates", told)[-1]
+        before = re.findall(r"table seen: dim 1, sgd, (\d+) rows", told)[0]
+        self.assertEqual(int(rows), lines)
+        self.assertEqual(int(updates), lines - int(before))
 
 
 if __name__ == "__main__":

@@ -30,8 +30,10 @@ ASYNCHRONOUS = [("train.staleness=inf", "train.threads=2"),
 
 
 def auc_of(job, sets, epochs=3):
-    ended = subprocess.run([PROGRAM, "train", str(job), *(word for one in sets for word in ("--set", one))],
-                           capture_output=True, text=True, timeout=900, check=False)
+    with tempfile.TemporaryDirectory(prefix="starling-") as run:
+        ended = subprocess.run([PROGRAM, "train", str(job), "--run", run,
+                                *(word for one in sets for word in ("--set", one))],
+                               capture_output=True, text=True, timeout=900, check=False)
     if ended.returncode != 0:
         raise AssertionError(ended.stderr)
     return float(re.findall(rf"epoch {epochs} of {epochs}: AUC ([\d.]+)", ended.stdout)[-1])
