@@ -64,7 +64,7 @@ NOTES = re.compile(r"\b(" + "|".join(["TO" "DO", "FIX" "ME", "XX" "X", "HA" "CK"
 PROMISES = re.compile(r"\b(T" r"BD|coming so" r"on|to be wri" r"tten)\b", re.IGNORECASE)
 MACHINE_PATH = re.compile(r"(?<![\w.:/*-])/(?:home|root|work|Users)/[\w.]")
 # Debian's libraries under us, by file or by the namespace of what their headers compile into ours.
-SUPPRESSION = re.compile(r"^(race|called_from_lib|leak):((libabsl_|libgrpc|libgpr|libupb|libssl|libcrypto|libcares)[\w+.]*"
+SUPPRESSION = re.compile(r"^(race|called_from_lib|leak):((libabsl_|libgrpc|libgpr|libupb|libssl|libcrypto|libcares|libtorch_)[\w+.]*"
                          r"|(grpc|absl)::[\w:]+)$")
 PATH_ENDINGS = (".h", ".cc", ".md", ".py", ".proto", ".cmake", ".sh", ".txt", ".supp")
 
