@@ -77,6 +77,7 @@ class Dataset : public std::enable_shared_from_this<Dataset> {
   // Hubs that have sent samples, and how many these were.
   std::pair<size_t, uint64_t> exchanged() const;
 
+  bool trains() const { return options_.start.purpose() == v1::PURPOSE_TRAIN; }
   // What the scheduler tells; on the control lane.
   void on_event(const v1::Event& event);
   // Watermarks of the whole queue, once for each drain; on the control lane.

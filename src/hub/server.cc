@@ -394,7 +394,9 @@ class HubServer::Control final : public SchedulerEvents,
   }
 
   void follow(const v1::CutEvent& cut) {
-    const auto open = datasets();
+    // Evaluations change nothing that a cut keeps, and training may wait for one to end.
+    auto open = datasets();
+    std::erase_if(open, [](const auto& dataset) { return !dataset->trains(); });
     if (cut.phase() == v1::CUT_PHASE_DRAIN) {
       std::optional<uint64_t> clock;
       if (cut.has_clock()) clock = cut.clock();
