@@ -268,10 +268,11 @@ class JobTest(unittest.TestCase):
         self.wait_for(lambda: self.trained("runs/unique") > lines // 20, "it does not train")
         child.send_signal(signal.SIGINT)
         self.assertIn("stopped, checkpoint cuts/cut-", self.end(child, 130))
+        cut = self.starling("checkpoint", "show", next((self.path / "cuts").glob("cut-*")))
+        before = re.search(r"table +seen +dim 1 +sgd +(\d+) rows", cut).group(1)
         told = self.starling("train", job, "--resume", *how)
         # Every line has a row, and what was trained after the cut is what the cut had not.
         rows, updates = re.findall(r"table seen: dim 1, sgd, (\d+) rows, (\d+) updates", told)[-1]
-        before = re.findall(r"table seen: dim 1, sgd, (\d+) rows", told)[0]
         self.assertEqual(int(rows), lines)
         self.assertEqual(int(updates), lines - int(before))
 
