@@ -101,7 +101,10 @@ Status Processes::make_network() {
   options.scheduler = address;
   options.session = make_incarnation();
   tool_ = std::make_unique<SchedulerClient>(*network_, lane_, options, nullptr);
-  return restore_launch(*network_, address, launch_, Deadline::in(clock_, kRestorePatience));
+  STARLING_RETURN_IF_ERROR(
+      restore_launch(*network_, address, launch_, Deadline::in(clock_, kRestorePatience)));
+  // From here on the tool speaks to this generation of the job.
+  return tool_->get_job({}, Deadline::in(clock_, kStartPatience)).status();
 }
 
 Status Processes::start_all() {
@@ -201,8 +204,6 @@ StatusOr<int> Processes::stop_with_cut() {
   display_.say(path.empty()
                    ? "stopping; the job has no checkpoint.path, so what was trained is lost"
                    : "stopping: a checkpoint is made first; once more stops at once");
-  const Status seen = tool_->get_job({}, Deadline::in(clock_, kStopPatience)).status();
-  STARLING_RETURN_IF_ERROR(with_context(seen, "stopped without a checkpoint"));
   while (!path.empty() && goes_on()) {
     const StatusOr<std::string> cut = save_cut(*tool_, "", 0, goes_on);
     if (cut.ok()) {
