@@ -4,8 +4,10 @@
 usage: tools/lint.py [--build DIR] [--format] [--jobs N] [PATH...]
 
 PATHs (files or folders) narrow it down. --format rewrites the files with clang-format and does nothing else.
-A file that passed is not looked at again until something that it is made of changes: its preprocessed text, its flags,
-.clang-tidy or the tools. The record of that lies in build/lint-cache.
+A file that passed is not looked at again until something that it is made of changes: its text, that of the project's files
+it includes, its flags, .clang-tidy or the tools. The record of that lies in build/lint-cache.
+Files of one folder with the same flags are looked at as one unit, because nine tenths of the time go into the headers of
+libraries; where such a unit does not pass, each of its files is looked at alone, and only that counts.
 DIR/tests.json gets the counts: one case when all is well, else a failure per complaint.
 """
 
@@ -31,9 +33,17 @@ CLANG_FLAGS = ["-Wthread-safety", "-Wno-unknown-warning-option", "-Wno-unused-co
 # analysis; clang-tidy, which takes four times as long, looks at what users run.
 ONLY_COMPILED = re.compile(r"_(test|bench|fuzz)\.cc$|^(tests|bench|src/net/conformance)/")
 
-# Debian's libtorch 1.13 does not compile with clang 14 as C++20 (its vectors of an incomplete type): what sees this
-# header is g++'s alone.
-NOT_FOR_CLANG = "/ATen/core/ivalue_inl.h"
+# Debian's libtorch 1.13 does not compile with clang 14 as C++20 (its vectors of an incomplete type): what sees its
+# headers is g++'s alone.
+NOT_FOR_CLANG = re.compile(r"^#include <(torch|ATen|c10)/", re.MULTILINE)
+
+INCLUDE = re.compile(r'^#include "([^"]+)"', re.MULTILINE)
+# What a file defines at the start of a line. Two files that share such a name are not put into one unit.
+DEFINED = re.compile(r"^(?:(?:struct|class|enum class|enum) (?:\w+\([^)]*\) )?(\w+)|using (\w+) =|#define (\w+)|"
+                     r"\w[\w:<>,&*\[\] ]*?[\w>&*] ?\b(\w+)(?:\(|\{| =|\[))", re.MULTILINE)
+UNIT_FILES_MAX = 16
+# Highway reads such a file once for each target of the processor, by its name.
+ALONE = re.compile(r"^#include \"hwy/foreach_target.h\"", re.MULTILINE)
 
 
 def run(command, folder=ROOT):
@@ -98,6 +108,25 @@ def digest(parts):
     return total.hexdigest()
 
 
+def closure(name, flags, texts):
+    """What a file is made of: its own text and those of the project's files that it includes, by path."""
+    folders = [pathlib.Path(flag[2:]) for flag in flags if flag.startswith("-I")]
+    folders += [pathlib.Path(after) for flag, after in zip(flags, flags[1:]) if flag in ("-I", "-isystem")]
+    found = {}
+    ahead = [ROOT / name]
+    while ahead:
+        path = ahead.pop()
+        if path in found:
+            continue
+        if path not in texts:
+            texts[path] = path.read_text(errors="replace")
+        found[path] = texts[path]
+        for included in INCLUDE.findall(texts[path]):
+            places = (folder / included for folder in (path.parent, *folders))
+            ahead += [place for place in places if place.is_relative_to(ROOT) and place.is_file()][:1]
+    return found
+
+
 class Linter:
     def __init__(self, build, cache):
         self.build = build
@@ -107,33 +136,68 @@ class Linter:
         self.skipped = []
         self.common = [*tools, (ROOT / ".clang-tidy").read_text(), (ROOT / "tools" / "lint.py").read_text()]
 
-    def check(self, name, flags, folder):
-        """(was it cached, the complaints of clang and clang-tidy)."""
-        source = str(ROOT / name)
-        text = run(["clang++", *flags, "-E", "-C", source], folder)
-        if text.returncode != 0:
-            return False, [f"{name}: clang++ -E:\n{text.stderr}"]
-        if NOT_FOR_CLANG in text.stdout:
-            self.skipped.append(name)
-            return False, []
-        # Comments stay in the text (-C), because NOLINT is one. The folder of the tree does not matter.
-        key = digest([*self.common, name, *flags, text.stdout]).replace("\n", "")
-        mark = self.cache / key
-        if mark.exists():
-            os.utime(mark)
-            return True, []
-        if ONLY_COMPILED.search(name):
-            tidied = run(["clang++", *flags, *CLANG_FLAGS, "-Werror", "-fsyntax-only", source], folder)
+    def units(self, files):
+        """Lists of (file, flags, folder, mark): those to be looked at together. What passed before or is not for clang is left out."""
+        texts = {}
+        groups = {}
+        for name, (flags, folder) in sorted(files.items()):
+            parts = closure(name, flags, texts)
+            if any(NOT_FOR_CLANG.search(text) for text in parts.values()):
+                self.skipped.append(name)
+                continue
+            # The folder of the tree does not matter.
+            told = [f"{path.relative_to(ROOT)}\n{text}" for path, text in sorted(parts.items())]
+            mark = self.cache / digest([*self.common, name, *(flag.replace(str(ROOT), "") for flag in flags), *told])
+            if mark.exists():
+                os.utime(mark)
+                continue
+            group = (pathlib.Path(name).parent, bool(ONLY_COMPILED.search(name)), tuple(flags), folder)
+            groups.setdefault(group, []).append(((name, flags, folder, mark), texts[ROOT / name]))
+        return [unit for group in groups.values() for unit in self.packed(group)]
+
+    def packed(self, group):
+        """The files of a group in as few units as their names allow."""
+        units = []
+        for file, text in group:
+            names = {name for found in DEFINED.findall(text) for name in found if name}
+            fits = (unit for unit in units if len(unit[0]) < UNIT_FILES_MAX and not unit[1] & names)
+            unit = None if ALONE.search(text) else next(fits, None)
+            if unit is None:
+                unit = ([], set())
+                units.append(unit)
+            unit[0].append(file)
+            unit[1].update({".", *names} if ALONE.search(text) else names)
+        return [files for files, _ in units]
+
+    def check(self, unit):
+        """The complaints of clang and clang-tidy."""
+        if len(unit) > 1:
+            together = self.build / "units" / f"{unit[0][3].name}.cc"
+            together.parent.mkdir(exist_ok=True)
+            together.write_text("".join(f'#include "{ROOT / name}"\n' for name, *_ in unit))
+            looked = self.look(unit[0], together, ["--checks=-bugprone-suspicious-include"])
+            together.unlink()
+            if looked.returncode != 0:
+                found = [complaint for file in unit for complaint in self.check([file])]
+                if not found:
+                    errors = re.findall(r"error: .*", looked.stdout + looked.stderr)
+                    print(f"lint: slow, because {len(unit)} files from {unit[0][0]} on do not go together: {errors[:1]}", flush=True)
+                return found
         else:
-            # One pass: clang's own warnings, its thread-safety analysis among them, come out of clang-tidy.
-            tidied = run(["clang-tidy", "-p", str(self.build), "--quiet",
-                          *(f"--extra-arg={flag}" for flag in CLANG_FLAGS), source])
-        complaints = []
-        if tidied.returncode != 0:
-            complaints.append(tidied.stdout + ("" if tidied.stdout.strip() else tidied.stderr))
-        if not complaints:
+            looked = self.look(unit[0], ROOT / unit[0][0])
+            if looked.returncode != 0:
+                return [looked.stdout + ("" if looked.stdout.strip() else looked.stderr)]
+        for *_, mark in unit:
             mark.touch()
-        return False, complaints
+        return []
+
+    def look(self, file, source, options=()):
+        """One pass: clang's own warnings, its thread-safety analysis among them, come out of clang-tidy."""
+        name, flags, folder, _ = file
+        if ONLY_COMPILED.search(name):
+            return run(["clang++", *flags, *CLANG_FLAGS, "-Werror", "-fsyntax-only", str(source)], folder)
+        return run(["clang-tidy", "--quiet", f"--config-file={ROOT / '.clang-tidy'}", *options, str(source), "--", *flags,
+                    *CLANG_FLAGS], folder)
 
 
 def forget_old(cache, days_max=30):
@@ -164,19 +228,21 @@ def lint(build, files, jobs):
     if problem:
         print(problem)
         return complaints + [problem], 0, 0, []
-    units = commands(build, files)
+    compiled = commands(build, files)
     linter = Linter(build, ROOT / "build" / "lint-cache")
-    cached = 0
+    units = linter.units(compiled)
     with concurrent.futures.ThreadPoolExecutor(max_workers=jobs) as pool:
-        futures = {pool.submit(linter.check, name, *units[name]): name for name in sorted(units)}
+        # The longest first, so that no core is idle at the end.
+        futures = [pool.submit(linter.check, unit) for unit in sorted(units, key=len, reverse=True)]
         for future in concurrent.futures.as_completed(futures):
-            hit, found = future.result()
-            cached += hit
+            found = future.result()
             complaints += found
             for complaint in found:
                 print(complaint, flush=True)
     forget_old(linter.cache)
-    return complaints, len(units) - len(linter.skipped), cached, sorted(linter.skipped)
+    looked_at = sum(map(len, units))
+    count = len(compiled) - len(linter.skipped)
+    return complaints, count, count - looked_at, sorted(linter.skipped)
 
 
 def main(arguments):

@@ -40,7 +40,8 @@ class LintTest(unittest.TestCase):
         for name in ("src", "tools", "build/x"):
             (self.root / name).mkdir(parents=True)
         (self.root / ".clang-format").write_text("BasedOnStyle: Google\n")
-        (self.root / ".clang-tidy").write_text("Checks: '-*,clang-diagnostic-*,bugprone-use-after-move'\nWarningsAsErrors: '*'\n")
+        (self.root / ".clang-tidy").write_text("Checks: '-*,clang-diagnostic-*,bugprone-use-after-move'\nWarningsAsErrors: '*'\n"
+                                               "HeaderFilterRegex: '/src/'\n")
         (self.root / "tools" / "lint.py").write_text("")
         (self.root / "build/x/build.ninja").write_text("")
         patches = [mock.patch.object(lint, "ROOT", self.root),
@@ -50,11 +51,16 @@ class LintTest(unittest.TestCase):
             self.addCleanup(patch.stop)
 
     def lint(self, text, name="a.cc"):
-        source = self.root / "src" / name
-        source.write_text(text)
-        (self.root / "build/x/compile_commands.json").write_text(json.dumps([{
-            "directory": str(self.root / "build/x"), "file": str(source),
-            "command": f"/usr/bin/ccache clang++ -std=c++20 -o a.o -MD -MT a.o -MF a.d -c {source}"}]))
+        return self.lint_files({name: text})
+
+    def lint_files(self, texts):
+        entries = []
+        for name, text in texts.items():
+            source = self.root / "src" / name
+            source.write_text(text)
+            entries.append({"directory": str(self.root / "build/x"), "file": str(source),
+                            "command": f"/usr/bin/ccache clang++ -std=c++20 -o a.o -MD -MT a.o -MF a.d -c {source}"})
+        (self.root / "build/x/compile_commands.json").write_text(json.dumps(entries))
         out = io.StringIO()
         with contextlib.redirect_stdout(out):
             status = lint.main(["--build", str(self.root / "build/x")])
@@ -71,6 +77,30 @@ class LintTest(unittest.TestCase):
         self.lint(GOOD)
         (self.root / ".clang-tidy").write_text("Checks: '-*,bugprone-*'\nWarningsAsErrors: '*'\n")
         self.assertIn("(0 cached)", self.lint(GOOD)[1])
+
+    def test_a_changed_header_asks_for_a_new_look(self):
+        (self.root / "src" / "a.h").write_text("#pragma once\n")
+        text = '#include "a.h"\n' + GOOD
+        self.lint(text)
+        self.assertIn("(1 cached)", self.lint(text)[1])
+        (self.root / "src" / "a.h").write_text("#pragma once\nint two();\n")
+        self.assertIn("(0 cached)", self.lint(text)[1])
+
+    def test_files_are_looked_at_together_and_blamed_alone(self):
+        texts = {"a.cc": GOOD, "b.cc": GOOD.replace("one", "two"), "c.cc": MOVED}
+        with mock.patch.object(lint.Linter, "look", autospec=True, side_effect=lint.Linter.look) as look:
+            status, text = self.lint_files(texts)
+            self.assertEqual(look.call_count, 4)
+        self.assertEqual((status, text.count("bugprone-use-after-move")), (1, 1), text)
+        self.assertIn("src/c.cc", text)
+        self.assertIn("3 of them compiled (2 cached)", self.lint_files(texts)[1])
+
+    def test_files_that_define_the_same_name_do_not_harm_each_other(self):
+        hidden = "namespace {\n// clang-format off\nint  one() { return 1; }\n// clang-format on\n}  // namespace\n"
+        self.assertEqual(self.lint_files({"a.cc": GOOD, "b.cc": GOOD})[0], 0)
+        status, text = self.lint_files({"a.cc": hidden + "int two() { return one(); }\n",
+                                        "b.cc": hidden + "int three() { return one(); }\n"})
+        self.assertEqual(status, 0, text)
 
     def test_clang_tidy_complaints_are_errors_every_time(self):
         for _ in range(2):
@@ -91,7 +121,8 @@ class LintTest(unittest.TestCase):
         self.assertEqual(self.lint(MOVED, "a_test.cc")[0], 0)
 
     def test_what_sees_libtorch_is_skipped_with_its_reason(self):
-        status, text = self.lint(f'# 1 "/usr/include{lint.NOT_FOR_CLANG}"\n' + UNLOCKED)
+        (self.root / "src" / "net.h").write_text("#include <torch/torch.h>\n")
+        status, text = self.lint('#include "net.h"\n' + UNLOCKED)
         self.assertEqual(status, 0, text)
         self.assertIn("skipped src/a.cc: libtorch", text)
         self.assertEqual(json.loads((self.root / "build/x/tests.json").read_text()), {"passed": 1, "failed": 0, "skipped": 1})
