@@ -126,9 +126,9 @@ Status restore_launch(Network& network, const Address& scheduler, const Launch& 
   STARLING_ASSIGN_OR_RETURN(const std::unique_ptr<JobClient> client,
                             JobClient::join(network, options, deadline));
   const JobOptions& job = launch.job.options;
-  const Status restored = launch.flags.resumes
-                              ? resume_job(*client, *launch.cut, job, false, deadline).status()
-                              : init_job(*client, *launch.cut, job, deadline);
+  Status restored = launch.flags.resumes
+                        ? resume_job(*client, *launch.cut, job, false, deadline).status()
+                        : init_job(*client, *launch.cut, job, deadline);
   client->leave(Deadline::in(RealClock(), kLeavePatience));
   return restored;
 }

@@ -164,8 +164,7 @@ std::vector<Child*> Processes::of(Role role) {
 Status Processes::died(Node& node) {
   // The job is done, or it was told to leave.
   if (node.status == 0 && node.role != Role::kPs) return absl::OkStatus();
-  const Status why =
-      unavailable("{} died with status {}{}", node.name, node.status, said_last(node));
+  Status why = unavailable("{} died with status {}{}", node.name, node.status, said_last(node));
   if (node.role == Role::kPs) return why;
   const bool is_last = all_ended(node.role) && node.role != Role::kScheduler;
   if (is_last) return why;

@@ -61,7 +61,7 @@ Status restore(LocalJob& local, const JobOptions& job, const Cut& cut) {
       const std::unique_ptr<JobClient> tool,
       JobClient::join(local.network(), {.scheduler = local.scheduler(), .name = "restore"},
                       deadline));
-  const Status restored = resume_job(*tool, cut, job, false, deadline).status();
+  Status restored = resume_job(*tool, cut, job, false, deadline).status();
   tool->leave(Deadline::in(RealClock(), kPatience));
   return restored;
 }

@@ -12,7 +12,8 @@ using Curve = double (*)(const ScheduleOptions& options, uint64_t step);
 double constant_curve(const ScheduleOptions&, uint64_t) { return 1; }
 
 double step_curve(const ScheduleOptions& options, uint64_t step) {
-  return std::pow(options.factor, static_cast<double>(step / options.period_steps));
+  const uint64_t periods = step / options.period_steps;
+  return std::pow(options.factor, static_cast<double>(periods));
 }
 
 double exponential_curve(const ScheduleOptions& options, uint64_t step) {
