@@ -16,12 +16,13 @@ class CiTest(unittest.TestCase):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.root = pathlib.Path(folder.name)
-        for name in (".ci", "tools", "bin", "build/release", "build/asan", "build/tsan"):
+        for name in (".ci", "tools", "bin", "build/release", "build/asan", "build/tsan", "build/lint"):
             (self.root / name).mkdir(parents=True)
         shutil.copy(ROOT / ".ci" / "run", self.root / ".ci" / "run")
         self.program("tools/setup.sh", 'echo "setup $*"')
         (self.root / "tools/tidy.py").write_text("print('tidy')\n")
         self.counts({"build/asan": (20, 0, 1), "build/tsan": (5, 0, 0)})
+        self.lint(0)
         self.program("bin/cmake", 'echo "cmake $*"')
         self.makefile(test=f"echo '{COUNTS.format(100, 0, 2)}' > build/release/tests.json")
 
@@ -39,6 +40,14 @@ class CiTest(unittest.TestCase):
             "pathlib.Path(sys.argv[1], 'tests.json').write_text(text)\n"
             "sys.exit(failed > 0)\n")
 
+    def lint(self, complaints):
+        counts = COUNTS.format(0 if complaints else 1, complaints, 0)
+        (self.root / "tools/lint.py").write_text(
+            "import pathlib, sys\n"
+            "print('lint.py')\n"
+            f"pathlib.Path('build/lint/tests.json').write_text('{counts}')\n"
+            f"sys.exit({complaints} > 0)\n")
+
     def makefile(self, build="true", test="true"):
         (self.root / "Makefile").write_text(f".PHONY: build test\nbuild:\n\t@{build}\ntest:\n\t@{test}\n")
 
@@ -53,13 +62,20 @@ class CiTest(unittest.TestCase):
     def test_the_last_line_is_the_total_of_all_stages(self):
         status, lines = self.run_ci()
         self.assertEqual(status, 0, lines)
-        self.assertEqual(lines[-1], "125 passed, 0 failed, 3 skipped")
+        self.assertEqual(lines[-1], "126 passed, 0 failed, 3 skipped")
         stages = [line for line in lines if line.startswith("== ")]
-        self.assertEqual(len(stages), 9, stages)
+        self.assertEqual(len(stages), 10, stages)
+        self.assertEqual(stages[-2], "== lint")
         self.assertTrue(lines[-2].startswith("all: "))
 
-    def test_what_needs_java_is_installed(self):
-        self.assertIn("setup build hdfs", self.run_ci()[1])
+    def test_what_java_and_clang_are_needed_for_is_installed(self):
+        self.assertIn("setup build hdfs lint", self.run_ci()[1])
+
+    def test_complaints_of_lint_fail_the_run(self):
+        self.lint(2)
+        status, lines = self.run_ci()
+        self.assertEqual(status, 1)
+        self.assertEqual(lines[-1], "125 passed, 2 failed, 3 skipped")
 
     def test_the_thread_sanitizer_runs_what_has_threads(self):
         self.assertIn("test.py build/tsan --label threads", self.run_ci()[1])
