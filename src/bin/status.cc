@@ -109,8 +109,8 @@ StatusOr<int> ask(const Address& address, const JobOptions& job, bool json, Dura
   return 0;
 }
 
-// Where the scheduler of a run listens. Prints what the run is; 0 and no address when it is over.
-StatusOr<std::string> find_scheduler(std::string run) {
+// Where the scheduler of a run listens. Says to `out` what the run is; no address when it is over.
+StatusOr<std::string> find_scheduler(std::string run, std::FILE* out) {
   if (run.empty()) {
     const std::vector<std::string> held = held_runs();
     if (held.size() != 1) {
@@ -123,7 +123,7 @@ StatusOr<std::string> find_scheduler(std::string run) {
   }
   STARLING_ASSIGN_OR_RETURN(const RunState state, read_run_state(run));
   const bool is_held = is_run_held(run);
-  fmt::print("run {}: job {}, process {}, {}\n", run, state.job, state.process,
+  fmt::print(out, "run {}: job {}, process {}, {}\n", run, state.job, state.process,
              !is_held && state.state == "running" ? "killed" : state.state);
   return is_held ? state.scheduler : "";
 }
@@ -142,7 +142,7 @@ StatusOr<int> run_status(std::vector<std::string> arguments) {
   const bool json = take_switch(arguments, "--json");
   STARLING_RETURN_IF_ERROR(no_more(arguments, "status"));
   if (scheduler.empty()) {
-    STARLING_ASSIGN_OR_RETURN(scheduler, find_scheduler(run));
+    STARLING_ASSIGN_OR_RETURN(scheduler, find_scheduler(run, json ? stderr : stdout));
     if (scheduler.empty()) return 0;
   }
   STARLING_ASSIGN_OR_RETURN(const Duration patience, parse_timeout(timeout, seconds(10)));
