@@ -22,6 +22,9 @@ constexpr size_t kRecordBytes = 16;  // kind, number, bytes
 constexpr size_t kPartHeadBytes = 44;
 constexpr size_t kImageRowsAt = 16;
 constexpr uint32_t kNameBytesMax = 4096;
+// A disk that takes 2.5 GB/s in pieces of 1 MiB takes a third more in these; three, so that one is
+// written while the next is filled (docs/design/ps-speed.md).
+constexpr WriteBehindOptions kBehind = {.chunk_bytes = 8 << 20, .chunks = 3};
 
 template <typename T>
 void put(std::byte* at, T value) {
@@ -59,7 +62,7 @@ StatusOr<std::unique_ptr<CutFileWriter>> CutFileWriter::open(FileSystem& fs,
                                                              const FileHead& head) {
   STARLING_ASSIGN_OR_RETURN(std::unique_ptr<Writer> target,
                             fs.open_write(directory + "/" + name, Existing::kKeep));
-  STARLING_ASSIGN_OR_RETURN(target, WriteBehind::start(std::move(target)));
+  STARLING_ASSIGN_OR_RETURN(target, WriteBehind::start(std::move(target), kBehind));
   std::unique_ptr<CutFileWriter> writer(new CutFileWriter());
   auto counted = std::make_unique<Counted>(std::move(target));
   writer->counted_ = counted.get();
