@@ -3,7 +3,8 @@
 Every row is the median of interleaved rounds. store_bench, dd and curl tell the time of their work themselves; gzip and
 zstd do not, so theirs is the time of the process less that of one that only prints its version. Cold reads drop the file
 from the page cache first; writes end with fsync on both sides. The checksum of the block stream is measured on one file, read
-with it and without: two files of one disk differ by more than a checksum costs. HDFS runs on this machine (tools/hdfs.py) and
+with it and without: two files of one disk differ by more than a checksum costs; checkpoints are written with write-behind and
+read with read-ahead. HDFS runs on this machine (tools/hdfs.py) and
 shares its cores with both clients; without Java its rows carry the reason and no numbers.
 
 STARLING_BENCH_STORE=checksum,hdfs runs these parts alone, of: local, checksum, decode, hdfs.
@@ -106,8 +107,10 @@ def local_rows(bench, folder, size, rounds):
 
 def checksum_rows(bench, folder, size, rounds):
     plain, blocks = (os.path.join(folder, name) for name in ("plain", "blocks"))
-    w_plain, w_blocks = medians(rounds, lambda: fresh(plain, bench_seconds, [bench, "write", plain, str(size)]),
-                                lambda: fresh(blocks, bench_seconds, [bench, "write", blocks, str(size), "--blocks"]))
+    options = [[], ["--blocks"], ["--behind"], ["--behind", "--blocks"]]
+    w_plain, w_blocks, b_plain, b_blocks = medians(
+        rounds, *[lambda path=blocks if "--blocks" in o else plain, o=o: fresh(path, bench_seconds, [bench, "write", path, str(size), *o])
+                  for o in options])
     os.remove(plain)
     read = [bench, "read", blocks]
     works = [read, [*read, "--blocks"], [*read, "--ahead"], [*read, "--ahead", "--blocks"]]
@@ -117,6 +120,7 @@ def checksum_rows(bench, folder, size, rounds):
     rival = "the same without checksum"
     return [
         speed("block stream write, fsync", size, w_blocks, rival, w_plain, 0.9),
+        speed("block stream write, fsync, write-behind", size, b_blocks, rival, b_plain, 0.9),
         speed("block stream read, cold", size, c_blocks, rival, c_plain, 0.9),
         speed("block stream read, cold, read-ahead", size, a_blocks, rival, a_plain, 0.9),
         speed("block stream read, cached", size, h_blocks, rival, h_plain, None),

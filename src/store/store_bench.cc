@@ -1,7 +1,7 @@
 // One piece of work of the store per run, for bench/scenarios/store.py, which times it beside dd,
 // curl, gzip and zstd.
 //
-//   store_bench write URL BYTES [--blocks]       BYTES of zeros in pieces of 1 MiB, published
+//   store_bench write URL BYTES [--blocks] [--behind]   zeros in pieces of 1 MiB, published
 //   store_bench read URL [--blocks] [--ahead] [--parallel N] [--range BYTES] [--shift BYTES]
 //   store_bench decode URL                       gzip or zstd by the suffix, with read-ahead
 //   store_bench text FILE BYTES                  lines as a log has them, for the decoders
@@ -20,6 +20,7 @@
 #include "store/pages.h"
 #include "store/read_ahead.h"
 #include "store/streams.h"
+#include "store/write_behind.h"
 
 namespace starling {
 namespace {
@@ -31,14 +32,18 @@ struct Arguments {
   std::string url;
   uint64_t bytes = 0;
   bool has_blocks = false;
-  bool is_ahead = false;  // through a ReadAhead
-  uint32_t parallel = 0;  // the store's own choice when 0
-  uint64_t range = 0;     // the same
-  size_t shift = 0;       // how far into a page the caller's memory starts
+  bool is_ahead = false;   // through a ReadAhead
+  bool is_behind = false;  // through a WriteBehind
+  uint32_t parallel = 0;   // the store's own choice when 0
+  uint64_t range = 0;      // the same
+  size_t shift = 0;        // how far into a page the caller's memory starts
 };
 
 Status write(FileSystem& fs, const Arguments& arguments) {
   STARLING_ASSIGN_OR_RETURN(std::unique_ptr<Writer> writer, fs.open_write(arguments.url));
+  if (arguments.is_behind) {
+    STARLING_ASSIGN_OR_RETURN(writer, WriteBehind::start(std::move(writer)));
+  }
   if (arguments.has_blocks) {
     STARLING_ASSIGN_OR_RETURN(writer, write_blocks(std::move(writer)));
   }
@@ -103,6 +108,8 @@ StatusOr<Arguments> parse(const std::vector<std::string>& words) {
       arguments.has_blocks = true;
     } else if (words[i] == "--ahead") {
       arguments.is_ahead = true;
+    } else if (words[i] == "--behind") {
+      arguments.is_behind = true;
     } else if (words[i] == "--parallel" && i + 1 < words.size()) {
       arguments.parallel = static_cast<uint32_t>(std::stoul(words[++i]));
     } else if (words[i] == "--range" && i + 1 < words.size()) {
