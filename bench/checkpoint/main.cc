@@ -2,6 +2,8 @@
 // and measures training while a cut is written.
 //
 // usage: checkpoint_bench DIRECTORY BYTES SECONDS
+//        checkpoint_bench --make DIRECTORY ROWS   leaves a cut of that many rows, for other
+//        benchmarks
 // Prints one JSON object. The disk's own rates are those of plain write() with fsync() and of
 // read(), 1 MiB at a time, of a file as large as the cut, through the page cache or around it
 // (O_DIRECT), whichever is faster; files are dropped from the page cache before they are read.
@@ -26,6 +28,7 @@
 namespace starling {
 namespace {
 
+constexpr const char* kTable = "ids";
 constexpr uint32_t kDim = 16;
 constexpr size_t kBatch = 8192;
 constexpr size_t kRowBytes = 8 + 2 * kDim * sizeof(float);  // of an image: key, weights, adagrad
@@ -70,7 +73,7 @@ class Job {
     shard_.on_event(event);
     Message create = request();
     v1::TableOptions* table = create.meta.mutable_create()->add_tables();
-    table->set_name("rows");
+    table->set_name(kTable);
     table->set_dim(kDim);
     table->mutable_optimizer()->set_name("adagrad");
     call(Method::kPsCreate, std::move(create));
@@ -102,7 +105,7 @@ class Job {
     Tensor gradients = Tensor::allocate(DType::kFloat32, {kBatch, kDim});
     std::fill_n(gradients.mutable_values<float>().data(), kBatch * kDim, 0.01F);
     v1::KeyGradPart* part = message.meta.mutable_push_grad()->add_keys();
-    part->set_table("rows");
+    part->set_table(kTable);
     part->set_keys_tensor(0);
     part->set_grads_tensor(1);
     message.tensors = {keys, gradients};
@@ -148,9 +151,16 @@ class Bench {
   Bench(std::string directory, uint64_t bytes, double train_seconds)
       : directory_(std::move(directory)), rows_(bytes / kRowBytes), train_seconds_(train_seconds) {}
 
+  void make() {
+    Job job(clock_);
+    fill(job);
+    CutSaver saver(job.shard(), *files_, clock_);
+    save_idle(saver);
+  }
+
   void run() {
     Job job(clock_);
-    for (uint64_t first = 0; first < rows_; first += kBatch) job.push(Job::Keys::kNew, rows_);
+    fill(job);
     CutSaver saver(job.shard(), *files_, clock_);
     const double save = save_idle(saver);
     const double disk_write = std::min(write_plain(0), write_plain(O_DIRECT));
@@ -166,6 +176,10 @@ class Bench {
   }
 
  private:
+  void fill(Job& job) const {
+    for (uint64_t first = 0; first < rows_; first += kBatch) job.push(Job::Keys::kNew, rows_);
+  }
+
   struct Training {
     double rate = 0;  // keys a second
     double stall_ms = 0;
@@ -257,8 +271,8 @@ class Bench {
     const StatusOr<RestoredShard> restored = restore_shard(*files_, option, target);
     expect(restored.status(), "restore");
     const double time = seconds_of(clock_.now() - begin);
-    if (restored->rows != shard.table("rows")->rows()) {
-      expect(data_loss("{} rows, not {}", restored->rows, shard.table("rows")->rows()), "restore");
+    if (restored->rows != shard.table(kTable)->rows()) {
+      expect(data_loss("{} rows, not {}", restored->rows, shard.table(kTable)->rows()), "restore");
     }
     return time;
   }
@@ -309,8 +323,13 @@ class Bench {
 
 int main(int argc, char** argv) {
   if (argc != 4) {
-    fmt::print(stderr, "usage: checkpoint_bench DIRECTORY BYTES SECONDS\n");
+    fmt::print(stderr, "usage: checkpoint_bench DIRECTORY BYTES SECONDS | --make DIRECTORY ROWS\n");
     return 2;
+  }
+  if (argv[1] == std::string("--make")) {
+    std::filesystem::create_directories(argv[2]);
+    starling::Bench(argv[2], std::stoull(argv[3]) * starling::kRowBytes, 0).make();
+    return 0;
   }
   std::filesystem::create_directories(argv[1]);
   starling::Bench(argv[1], std::stoull(argv[2]), std::stod(argv[3])).run();
