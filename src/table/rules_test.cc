@@ -165,9 +165,10 @@ TEST(RuleGolden, DensePaddleAdamMovesThePowersFirst) {
   EXPECT_LE(ulps(run(rule, {0}, {1}, 1).w[0], -0.0744129345f), 4);
 }
 
-TEST(RuleGolden, DenseSumAddsAndSummaryDecays) {
-  EXPECT_EQ(run(rule_of("sum", {}, RuleUse::kDense), {1, 2}, {3, 4}, 1).w,
-            (std::vector<float>{4, 6}));
+TEST(RuleGolden, SumAddsAndSummaryDecays) {
+  for (const RuleUse use : {RuleUse::kSparse, RuleUse::kDense}) {
+    EXPECT_EQ(run(rule_of("sum", {}, use), {1, 2}, {3, 4}, 2).w, (std::vector<float>{7, 10}));
+  }
   EXPECT_EQ(run(rule_of("summary", {}, RuleUse::kDense), {2}, {3}, 1).w[0], 2 * 0.999999f + 3);
 }
 
@@ -190,7 +191,7 @@ TEST(Rules, UnknownNamesAndBadValuesAreRefusedByName) {
     EXPECT_NE(message_of(made.status()).find(part), std::string_view::npos) << made.status();
   };
   refused({"adagrda", {}}, RuleUse::kSparse, "adagrda");
-  refused({"sum", {}}, RuleUse::kSparse, "sum");
+  refused({"summary", {}}, RuleUse::kSparse, "summary");
   refused({"rowwise_adagrad", {}}, RuleUse::kDense, "rowwise_adagrad");
   refused({"sgd", {{"lr", -0.1}}}, RuleUse::kSparse, "optimizer.lr");
   refused({"sgd", {{"lr", NAN}}}, RuleUse::kSparse, "optimizer.lr");
