@@ -150,6 +150,7 @@ class PsClient::Core : public std::enable_shared_from_this<Core> {
     auto call = std::make_shared<OpenCall>();
     call->operation = std::move(operation);
     call->deadline = deadline;
+    if (client_ == nullptr) return fail(*call, cancelled("the client has been closed"));
     if (call->operation->is_numbered()) {
       if (!numbers_.empty() && next_number_ - *numbers_.begin() >= kSessionWindow) {
         return fail(*call,
@@ -491,6 +492,10 @@ PsClient::PsClient(Network& network, std::shared_ptr<Lane> lane, PsClientOptions
     : core_(std::make_shared<Core>(network, std::move(lane), options, scheduler)) {}
 
 PsClient::~PsClient() { core_->close(); }
+
+void PsClient::stop() {
+  core_->run([](Core& core) { core.close(); });
+}
 
 Lane& PsClient::lane() { return core_->lane(); }
 

@@ -164,6 +164,9 @@ class PsClient {
   StatusOr<std::vector<v1::ProfileReply>> profile(const v1::ProfileOption& option,
                                                   Deadline deadline);
 
+  // Every call that is open, and every later one, ends with Cancelled. From any thread.
+  void stop();
+
   Lane& lane();
 
  private:

@@ -10,6 +10,9 @@
 namespace starling {
 namespace {
 
+// Of one pull of dense values, its repeats included.
+constexpr Duration kPullPatience = seconds(60);
+
 double seconds_of(Duration time) { return std::chrono::duration<double>(time).count(); }
 
 std::span<const float> floats(const std::optional<Tensor>& tensor) {
@@ -150,7 +153,8 @@ Status Trainer::step(size_t index, Worker& worker, std::unique_ptr<StepBatch> ba
     const TimePoint now = clock.now();
     return seconds_of(now - std::exchange(since, now));
   };
-  STARLING_RETURN_IF_ERROR(variables_->refresh(index, deadline));
+  STARLING_RETURN_IF_ERROR(
+      variables_->refresh(index, std::min(deadline, Deadline::in(clock, kPullPatience))));
   times.dense = lap();
   const ModelInput& input = learner.gather(*batch);
   if (dump_ != nullptr) dump_->variables(learner.model().variables(), learner.values());

@@ -532,6 +532,14 @@ TEST_P(ClientTest, StopEndsEveryPsAndIsSeenByItsOwner) {
   }
 }
 
+TEST_P(ClientTest, AStoppedClientAnswersEveryCallWithCancelled) {
+  start();
+  ps().stop();
+  EXPECT_EQ(ps().stat({}, Deadline::never()).status().code(), StatusCode::kCancelled);
+  EXPECT_EQ(ps().pull({{.table = "t", .keys = keys_of({1})}}, Deadline::never()).status().code(),
+            StatusCode::kCancelled);
+}
+
 TEST_P(ClientTest, ADeadPsIsNamedByClientsAndByTheOtherPs) {
   start();
   world_->start_training(*node_, world_->schema_hash);
