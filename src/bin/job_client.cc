@@ -38,8 +38,8 @@ StatusOr<v1::StartSampleOption> resume_of(const ckpt::Manifest& manifest) {
   out.set_dataset(kTrainQueue);
   std::vector<std::string> positions;
   for (const auto& one : manifest.positions()) positions.push_back(one.position());
-  STARLING_RETURN_IF_ERROR(
-      resume_at({manifest.queues().begin(), manifest.queues().end()}, positions, out));
+  STARLING_RETURN_IF_ERROR(resume_at({manifest.queues().begin(), manifest.queues().end()},
+                                     positions, start_clock(manifest), out));
   return out;
 }
 
@@ -143,6 +143,45 @@ StatusOr<std::string> save_cut(SchedulerClient& scheduler, const std::string& di
     std::this_thread::sleep_for(kLook);
   }
   return cancelled("nobody waits for cut {} any more", begun.cut().cut_id());
+}
+
+namespace {
+
+// True once something may have been trained; a cut before would not know how far a resumed job was.
+StatusOr<bool> has_trained(SchedulerClient& scheduler) {
+  STARLING_ASSIGN_OR_RETURN(const v1::GetJobReply now, scheduler.get_job({}, soon()));
+  const v1::JobState state = now.job().state();
+  return state == v1::JOB_STATE_TRAINING || state == v1::JOB_STATE_SAVING ||
+         state == v1::JOB_STATE_DONE;
+}
+
+}  // namespace
+
+StatusOr<bool> stop_with_cut(SchedulerClient& scheduler, const StopOptions& options) {
+  if (options.checkpoint_path.empty()) {
+    options.say("stopped; the job has no checkpoint.path, so what was trained is lost");
+    return true;
+  }
+  STARLING_ASSIGN_OR_RETURN(const bool has_begun, has_trained(scheduler));
+  if (!has_begun) {
+    options.say("stopped before anything was trained");
+    return true;
+  }
+  options.say("stopping: a checkpoint is made first; once more stops at once");
+  while (options.may_wait()) {
+    STARLING_RETURN_IF_ERROR(options.prepare());
+    const StatusOr<std::string> cut = save_cut(scheduler, "", 0, options.may_wait);
+    if (cut.ok()) {
+      options.say(fmt::format("stopped, checkpoint {}\nGo on with: {}", *cut, options.resume));
+      return true;
+    }
+    // Another cut runs, or all is trained meanwhile.
+    if (cut.status().code() != StatusCode::kFailedPrecondition && options.may_wait()) {
+      return with_context(cut.status(), "stopped without a checkpoint");
+    }
+    std::this_thread::sleep_for(kLook);
+  }
+  return false;
 }
 
 uint32_t evaluations_of(const ckpt::Manifest& manifest) {

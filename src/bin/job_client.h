@@ -74,6 +74,18 @@ class JobClient : public SchedulerEvents {
 StatusOr<std::string> save_cut(SchedulerClient& scheduler, const std::string& directory,
                                uint32_t keep, const std::function<bool()>& may_wait);
 
+struct StopOptions {
+  std::string checkpoint_path;  // of the job; empty: it makes none
+  std::string resume;           // the command that goes on
+  std::function<void(const std::string&)> say;
+  std::function<Status()> prepare = [] { return absl::OkStatus(); };  // before each try
+  std::function<bool()> may_wait;  // false: all is trained, or nobody waits any more
+};
+
+// Makes the cut with which a job stops. True: it may be stopped now. False: `may_wait` said no.
+// Errors: as save_cut(), but another cut is waited for.
+StatusOr<bool> stop_with_cut(SchedulerClient& scheduler, const StopOptions& options);
+
 // The keys of the scheduler under which a restored job finds what its trainers must know.
 inline constexpr const char* kResumeKey = "job/resume";            // a StartSampleOption
 inline constexpr const char* kEvaluationsKey = "job/evaluations";  // numbers below it are taken

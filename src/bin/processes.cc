@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "bin/summary.h"
 #include "net/makers.h"
 
 namespace starling {
@@ -79,7 +80,7 @@ Status Processes::start(Role role, int64_t count, const std::string& word) {
     std::vector<std::string> arguments{word, "--scheduler", scheduler_, "--name", name};
     if (role == Role::kHub) arguments.insert(arguments.end(), {"--index", std::to_string(i)});
     if (role == Role::kTrainer) {
-      arguments.insert(arguments.end(), {"--metrics", launch_.run.metrics_path()});
+      arguments.insert(arguments.end(), {"--run", launch_.run.path()});
     }
     Node& node = add(role, name, arguments);
     node.started = clock_.now();
@@ -139,13 +140,18 @@ StatusOr<int> Processes::watch() {
   while (true) {
     if (stop_.came(kLook)) return stop_with_cut();
     show();
-    for (Child* child : children_.reap()) {
-      STARLING_RETURN_IF_ERROR(died(*static_cast<Node*>(child)));
-    }
+    STARLING_RETURN_IF_ERROR(see_deaths());
     if (!all_ended(Role::kTrainer)) continue;
     show();
     return 0;
   }
+}
+
+Status Processes::see_deaths() {
+  for (Child* child : children_.reap()) {
+    STARLING_RETURN_IF_ERROR(died(*static_cast<Node*>(child)));
+  }
+  return absl::OkStatus();
 }
 
 bool Processes::all_ended(Role role) const {
@@ -195,39 +201,35 @@ bool Processes::may_wait() {
 }
 
 StatusOr<int> Processes::stop_with_cut() {
-  const auto goes_on = [this] {
-    children_.reap();
-    return may_wait() && !all_ended(Role::kTrainer);
+  const RunCommand command{
+      .job = launch_.flags.job, .run = launch_.flags.run, .is_processes = true};
+  Status lost;  // why the job ends before its cut
+  StopOptions stop;
+  stop.checkpoint_path = job_.checkpoint.path;
+  stop.resume = command.resume();
+  stop.say = [this](const std::string& text) { display_.say(text); };
+  stop.may_wait = [&] {
+    const Status seen = see_deaths();
+    if (lost.ok()) lost = seen;
+    return lost.ok() && may_wait() && !all_ended(Role::kTrainer);
   };
-  const std::string& path = job_.checkpoint.path;
-  display_.say(path.empty()
-                   ? "stopping; the job has no checkpoint.path, so what was trained is lost"
-                   : "stopping: a checkpoint is made first; once more stops at once");
-  while (!path.empty() && goes_on()) {
-    const StatusOr<std::string> cut = save_cut(*tool_, "", 0, goes_on);
-    if (cut.ok()) {
-      display_.say(
-          fmt::format("stopped, checkpoint {}\nGo on with: starling train {} --processes "
-                      "--resume",
-                      *cut, launch_.flags.job.job));
-      break;
-    }
-    // Another cut runs, or all is trained meanwhile.
-    if (cut.status().code() != StatusCode::kFailedPrecondition && goes_on()) {
-      return with_context(cut.status(), "stopped without a checkpoint");
-    }
-    std::this_thread::sleep_for(kLook);
-  }
-  return kStopped;
+  const StatusOr<bool> is_stopped = starling::stop_with_cut(*tool_, stop);
+  STARLING_RETURN_IF_ERROR(lost);
+  if (is_killed_) return kStopped;
+  STARLING_RETURN_IF_ERROR(is_stopped.status());
+  show();
+  return *is_stopped ? kStopped : 0;
 }
 
 // Trainers and hubs end when the job is done; ps and the scheduler when they are told.
 Status Processes::stop_servers() {
   const Deadline deadline = Deadline::in(clock_, kStopPatience);
-  set_job_state(*tool_, v1::JOB_STATE_DONE, "", deadline).IgnoreError();
+  // A job whose tables are not made yet has no end that they could hear of.
+  const bool is_done = set_job_state(*tool_, v1::JOB_STATE_DONE, "", deadline).ok();
   for (const Role role : {Role::kTrainer, Role::kHub, Role::kPs, Role::kScheduler}) {
+    const bool hears = role == Role::kTrainer || role == Role::kHub;
     for (Child* child : of(role)) {
-      if (role == Role::kPs || role == Role::kScheduler) children_.signal(*child, SIGTERM);
+      if (!hears || !is_done) children_.signal(*child, SIGTERM);
     }
     if (!children_.wait(of(role), deadline, [this] { return may_wait(); })) break;
     show();

@@ -45,6 +45,7 @@ class Processes {
 
   StatusOr<int> watch();
   // OK: the job goes on.
+  Status see_deaths();
   Status died(Node& node);
   void show();
   bool all_ended(Role role) const;

@@ -22,6 +22,8 @@ struct RunState {
   std::string state;      // running, done, stopped, failed
 };
 
+inline std::string metrics_path_of(const std::string& run) { return run + "/metrics.jsonl"; }
+
 class RunDirectory {
  public:
   // Makes the directory where it is missing and holds it until the end of this process.
@@ -33,7 +35,7 @@ class RunDirectory {
   ~RunDirectory();
 
   const std::string& path() const { return path_; }
-  std::string metrics_path() const { return path_ + "/metrics.jsonl"; }
+  std::string metrics_path() const { return metrics_path_of(path_); }
   std::string ledger_path() const { return path_ + "/ledger"; }
   std::string log_path(const std::string& name) const { return path_ + "/logs/" + name + ".log"; }
   std::string out_path(const std::string& name) const { return path_ + "/logs/" + name + ".out"; }

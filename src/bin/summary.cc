@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cmath>
+#include <cstring>
 #include <fstream>
 
 #include "bin/process.h"
@@ -24,6 +26,23 @@ std::string best_possible(const JobOptions& job) {
   std::string text;
   std::getline(in, text);
   return text.substr(0, 6);
+}
+
+// As a shell takes it.
+std::string quoted(const std::string& word) {
+  const bool is_plain = std::all_of(word.begin(), word.end(), [](unsigned char letter) {
+    return std::isalnum(letter) != 0 || std::strchr("_-./=:,+@%", letter) != nullptr;
+  });
+  if (is_plain && !word.empty()) return word;
+  std::string out = "'";
+  for (const char letter : word) out += letter == '\'' ? "'\\''" : std::string(1, letter);
+  return out + "'";
+}
+
+std::string sets_of(const Flags& flags) {
+  std::string out;
+  for (const std::string& set : flags.sets) out += " --set " + quoted(set);
+  return out;
 }
 
 std::string megabytes(uint64_t bytes) {
@@ -53,8 +72,15 @@ std::string tables_text(const JobOptions& job, const std::vector<v1::StatReply>&
 
 }  // namespace
 
-std::string resume_command(const std::string& job_file) {
-  return fmt::format("starling train {} --resume", job_file);
+std::string RunCommand::train(bool as_processes) const {
+  std::string out = fmt::format("starling train {}{}", quoted(job.job), sets_of(job));
+  if (!run.empty()) out += " --run " + quoted(run);
+  return as_processes ? out + " --processes" : out;
+}
+
+std::string RunCommand::evaluate(const std::string& cut) const {
+  return fmt::format("starling eval {}{} --checkpoint {}", quoted(job.job), sets_of(job),
+                     quoted(cut));
 }
 
 std::string start_text(const JobOptions& job, const ModelShape& shape,
@@ -85,7 +111,12 @@ std::string evaluation_json(const Evaluation& scored, double time_s, uint64_t st
 std::string summary_text(const JobOptions& job, const TrainProgress& progress,
                          const RunSummary& summary) {
   const StepTimes& times = progress.times;
-  std::string out = fmt::format(
+  std::string out;
+  if (summary.batches_before > 0) {
+    out =
+        fmt::format("{} batches were trained before the cut; since then ", summary.batches_before);
+  }
+  out += fmt::format(
       "{} samples read, {} trained, {} skipped by rule\n"
       "{:.1f} s; of each worker: network {:.1f} s, rows to input {:.1f} s, dense variables "
       "{:.1f} s, pushing {:.1f} s",
@@ -101,14 +132,13 @@ std::string summary_text(const JobOptions& job, const TrainProgress& progress,
   if (summary.cut.empty()) {
     out += "\nno checkpoint: the job has no checkpoint.path";
   } else {
-    out += fmt::format(
-        "\ncheckpoint {}\nTrain on: {} --set data.epochs={}\nEvaluate: starling eval {} "
-        "--checkpoint {}",
-        summary.cut, resume_command(summary.job_file), job.data.epochs + 1, summary.job_file,
-        summary.cut);
+    out += fmt::format("\ncheckpoint {}\nTrain on: {} --set data.epochs={}\nEvaluate: {}",
+                       summary.cut, summary.command.resume(), job.data.epochs + 1,
+                       summary.command.evaluate(summary.cut));
   }
-  return out +
-         fmt::format("\nThe same as processes: starling train {} --processes", summary.job_file);
+  const bool other = !summary.command.is_processes;
+  return out + fmt::format("\nThe same {}: {}", other ? "as processes" : "in one process",
+                           summary.command.train(other));
 }
 
 double line_bytes(const std::vector<std::string>& patterns) {

@@ -6,15 +6,29 @@
 #include <string>
 #include <vector>
 
+#include "conf/flags.h"
 #include "conf/options.h"
 #include "trainer/trainer.h"
 
 namespace starling {
 
+// How a run was started, for the commands that go on with it.
+struct RunCommand {
+  Flags job;
+  std::string run;  // its directory; empty: the default
+  bool is_processes = false;
+
+  std::string train() const { return train(is_processes); }
+  std::string train(bool as_processes) const;
+  std::string resume() const { return train() + " --resume"; }
+  std::string evaluate(const std::string& cut) const;
+};
+
 struct RunSummary {
-  std::string job_file;
-  std::string score;  // of the last evaluation; empty: none
-  std::string cut;    // empty: none
+  RunCommand command;
+  uint64_t batches_before = 0;  // trained by the runs that this one goes on with
+  std::string score;            // of the last evaluation; empty: none
+  std::string cut;              // empty: none
   std::vector<v1::StatReply> stats;
   double time_s = 0;
 };
@@ -27,7 +41,6 @@ std::string score_text(const Evaluation& scored);
 std::string evaluation_json(const Evaluation& scored, double time_s, uint64_t steps);
 std::string summary_text(const JobOptions& job, const TrainProgress& progress,
                          const RunSummary& summary);
-std::string resume_command(const std::string& job_file);
 
 // Bytes of a line of the first file that the patterns name, about.
 double line_bytes(const std::vector<std::string>& patterns);

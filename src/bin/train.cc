@@ -53,7 +53,7 @@ StatusOr<int> train_here(Launch& launch, const StopSignal& stop) {
   STARLING_RETURN_IF_ERROR(client->wait_for_servers(static_cast<size_t>(job.cluster.hubs), soon));
   Display display;
   Training::Options options;
-  options.job_file = launch.flags.job.job;
+  options.command = {.job = launch.flags.job, .run = launch.flags.run};
   options.metrics_path = launch.run.metrics_path();
   options.show = [&](const RunProgress& progress) { display.show(progress); };
   options.say = [&](const std::string& text) { display.say(text); };

@@ -3,6 +3,7 @@
 
 #include "bin/beside.h"
 #include "bin/process.h"
+#include "bin/run_directory.h"
 #include "bin/training.h"
 #include "net/makers.h"
 
@@ -17,7 +18,7 @@ it; when that one dies another does. A trainer that comes later joins in. Ends w
 trained, or by Ctrl-C or SIGTERM, when it leaves and others go on with its work.
   --scheduler ADDRESS  HOST:PORT (by cluster.protocol), grpc://HOST:PORT or grpc++://HOST:PORT
   --name NAME          of this node, the same after a restart. Default: trainer-HOST-PROCESS
-  --metrics FILE       where loss and AUC over time go, a JSON object a line
+  --run DIRECTORY      of the run: loss and AUC over time go to its metrics.jsonl
   --print-config       print every value and where it came from, and end
 )";
 
@@ -27,10 +28,16 @@ constexpr Duration kLook = milliseconds(200);
 struct TrainerFlags {
   std::string scheduler;
   std::string name;
-  std::string metrics;
+  std::string run;
+  Flags job;
 };
 
-StatusOr<int> serve(const Job& loaded, const TrainerFlags& flags, const std::string& job_file) {
+RunCommand command_of(const TrainerFlags& flags, const std::string& job) {
+  const std::string run = flags.run == default_run_path(job) ? "" : flags.run;
+  return {.job = flags.job, .run = run, .is_processes = true};
+}
+
+StatusOr<int> serve(const Job& loaded, const TrainerFlags& flags) {
   const StopSignal stop;
   const JobOptions& job = loaded.options;
   if (flags.scheduler.empty()) return invalid_argument("--scheduler ADDRESS is needed");
@@ -50,8 +57,8 @@ StatusOr<int> serve(const Job& loaded, const TrainerFlags& flags, const std::str
   STARLING_RETURN_IF_ERROR(client->wait_for_servers(1, soon));
   Display display;
   Training::Options options;
-  options.job_file = job_file;
-  options.metrics_path = flags.metrics;
+  options.command = command_of(flags, job.name);
+  if (!flags.run.empty()) options.metrics_path = metrics_path_of(flags.run);
   options.show = [](const RunProgress&) {};
   options.say = [&](const std::string& text) { display.say(text); };
   options.wait = [&] {
@@ -71,18 +78,18 @@ StatusOr<int> trainer_main(std::vector<std::string> arguments) {
     fmt::print("{}", kHelp);
     return 0;
   }
-  STARLING_ASSIGN_OR_RETURN(const Flags flags, take_flags(arguments));
   TrainerFlags mine;
+  STARLING_ASSIGN_OR_RETURN(mine.job, take_flags(arguments));
   STARLING_ASSIGN_OR_RETURN(mine.scheduler, take_value(arguments, "--scheduler"));
   STARLING_ASSIGN_OR_RETURN(mine.name, take_value(arguments, "--name"));
-  STARLING_ASSIGN_OR_RETURN(mine.metrics, take_value(arguments, "--metrics"));
+  STARLING_ASSIGN_OR_RETURN(mine.run, take_value(arguments, "--run"));
   STARLING_RETURN_IF_ERROR(no_more(arguments, "trainer"));
-  STARLING_ASSIGN_OR_RETURN(const Job job, load_job(flags));
-  if (flags.print_config) {
+  STARLING_ASSIGN_OR_RETURN(const Job job, load_job(mine.job));
+  if (mine.job.print_config) {
     fmt::print("{}", print_settings(job));
     return 0;
   }
-  return serve(job, mine, flags.job);
+  return serve(job, mine);
 }
 
 }  // namespace starling

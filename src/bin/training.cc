@@ -7,8 +7,8 @@
 
 #include "bin/process.h"
 #include "bin/roles.h"
-#include "bin/summary.h"
 #include "hub/options.h"
+#include "hub/position.h"
 
 namespace starling {
 namespace {
@@ -39,6 +39,8 @@ Training::~Training() { end_threads(); }
 void Training::end_threads() {
   is_ending_ = true;
   if (trainer_ != nullptr) trainer_->cancel();
+  // A worker may wait for dense values of a ps that is gone.
+  client_.ps().stop();
   training_.join();
   evaluating_.join();
   saving_.join();
@@ -89,8 +91,12 @@ Status Training::start_dataset() {
   dataset_.set_position(resume.position());
   for (const v1::Watermark& mark : resume.resume()) {
     first_epoch_ = std::max(first_epoch_, mark.epoch());
-    samples_before_ += static_cast<double>(mark.done_below() * dataset_.batch_size());
+    batches_before_ += mark.done_below();
   }
+  // Of the generations before the cut's.
+  STARLING_ASSIGN_OR_RETURN(const hubs::DatasetPosition from, position_in(dataset_));
+  batches_before_ += from.steps_before();
+  samples_before_ = batches_before_ * dataset_.batch_size();
   return absl::OkStatus();
 }
 
@@ -234,7 +240,7 @@ RunProgress Training::progress() {
   const TrainProgress now = trainer_->progress();
   RunProgress out;
   out.time_s = seconds_of(clock_.now() - since_);
-  out.samples = now.hub.samples_done();
+  out.samples = samples_before_ + now.hub.samples_done();
   if (now.window.samples > 0) {
     out.loss = now.loss;
     out.auc = now.window.auc;
@@ -251,10 +257,9 @@ RunProgress Training::progress() {
     lines_total_ = static_cast<double>(now.hub.bytes_total()) / line_bytes(job_.data.train);
   }
   if (lines_total_ > 0) {
-    const double done =
-        samples_before_ + static_cast<double>(now.hub.samples_done() + now.hub.samples_skipped());
+    const auto done = static_cast<double>(out.samples + now.hub.samples_skipped());
     out.part = std::min(1.0, done / lines_total_);
-    if (part_first_ < 0) part_first_ = samples_before_ / lines_total_;
+    if (part_first_ < 0) part_first_ = static_cast<double>(samples_before_) / lines_total_;
     if (out.part > part_first_) {
       out.left_s = out.time_s * (1 - out.part) / (out.part - part_first_);
     }
@@ -318,27 +323,18 @@ void Training::begin_save(bool is_best) {
 }
 
 StatusOr<Training::End> Training::stop_with_cut() {
-  if (job_.checkpoint.path.empty()) {
-    options_.say("stopped; the job has no checkpoint.path, so what was trained is lost");
-    return End::kStopped;
-  }
-  options_.say("stopping: a checkpoint is made first; once more stops at once");
-  while (!is_trained_) {
+  StopOptions stop;
+  stop.checkpoint_path = job_.checkpoint.path;
+  stop.resume = options_.command.resume();
+  stop.say = options_.say;
+  stop.prepare = [this]() -> Status {
     STARLING_RETURN_IF_ERROR(client_.failure());
-    STARLING_RETURN_IF_ERROR(trainer_->store_dense(soon()));
-    const StatusOr<std::string> path =
-        save_cut(client_.scheduler(), "", 0, [this] { return !is_trained_; });
-    if (path.ok()) {
-      options_.say(fmt::format("stopped, checkpoint {}\nGo on with: {}", *path,
-                               resume_command(options_.job_file)));
-      return End::kStopped;
-    }
-    // Another cut runs; or the data ended meanwhile.
-    if (path.status().code() != StatusCode::kFailedPrecondition && !is_trained_) {
-      return path.status();
-    }
-    options_.wait();
-  }
+    return trainer_->store_dense(soon());
+  };
+  stop.may_wait = [this] { return !is_trained_; };
+  STARLING_ASSIGN_OR_RETURN(const bool is_stopped,
+                            starling::stop_with_cut(client_.scheduler(), stop));
+  if (is_stopped) return End::kStopped;
   STARLING_RETURN_IF_ERROR(trained_);
   STARLING_RETURN_IF_ERROR(finish());
   return End::kDone;
@@ -388,7 +384,8 @@ Status Training::final_cut() {
 
 void Training::summarise() {
   RunSummary summary;
-  summary.job_file = options_.job_file;
+  summary.command = options_.command;
+  summary.batches_before = batches_before_;
   summary.time_s = seconds_of(clock_.now() - since_);
   {
     const MutexLock lock(mutex_);

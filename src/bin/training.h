@@ -15,6 +15,7 @@
 #include "base/thread.h"
 #include "bin/job_client.h"
 #include "bin/progress.h"
+#include "bin/summary.h"
 #include "trainer/trainer.h"
 
 namespace starling {
@@ -24,7 +25,7 @@ class Training {
   enum class Asked { kNothing, kSaveAndStop, kLeave };
   enum class End { kDone, kStopped };
   struct Options {
-    std::string job_file;      // for the commands of the summary
+    RunCommand command;        // for the commands of the summary
     std::string metrics_path;  // empty: none are written
     std::function<void(const RunProgress&)> show;
     std::function<void(const std::string&)> say;  // from any thread
@@ -80,7 +81,8 @@ class Training {
 
   v1::StartSampleOption dataset_;
   uint32_t first_epoch_ = 0;
-  double samples_before_ = 0;  // that the cut had trained, about
+  uint64_t batches_before_ = 0;  // that the cut had trained
+  uint64_t samples_before_ = 0;  // of these, about
   double lines_total_ = -1;
   std::unique_ptr<Trainer> trainer_;
   bool leads_ = false;

@@ -459,7 +459,8 @@ void Dataset::check_drained() {
   bool has_passed = false;
   {
     MutexLock lock(mutex_);
-    if (drained_ == nullptr || is_checking_) return;
+    // Before the queue has what a resumed dataset goes on from, a cut would begin it anew.
+    if (drained_ == nullptr || is_checking_ || !has_queue_) return;
     at.clock = dealer_.drained_at();
     has_passed = at.clock != dealer_.drain_clock();
     if (!has_passed && !dealer_.is_drained()) return;

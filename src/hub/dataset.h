@@ -252,6 +252,7 @@ class Dataset : public std::enable_shared_from_this<Dataset> {
   CondVar changed_;
   Dealer dealer_ ABSL_GUARDED_BY(mutex_);
   bool is_ready_ ABSL_GUARDED_BY(mutex_) = false;
+  bool has_queue_ ABSL_GUARDED_BY(mutex_) = false;  // the scheduler knows where the dataset stands
   std::map<BatchId, Fed> fed_ ABSL_GUARDED_BY(mutex_);
   size_t fed_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   size_t read_bytes_ ABSL_GUARDED_BY(mutex_) = 0;

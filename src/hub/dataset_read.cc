@@ -179,6 +179,10 @@ Status Dataset::read_all() {
       dealer_.set_idle(false);
     }
     STARLING_RETURN_IF_ERROR(fill_queue(options_.start.dataset(), epoch, order_of(epoch)));
+    {
+      MutexLock lock(mutex_);
+      has_queue_ = true;
+    }
     if (is_synchronous_) {
       STARLING_RETURN_IF_ERROR(begin_epoch(epoch));
     } else if (epoch == first_epoch()) {

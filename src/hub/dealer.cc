@@ -86,9 +86,9 @@ void Dealer::end_item(const ItemName& name, uint64_t batches, const ItemCounts& 
   Item& item = it->second;
   item.batches = batches;
   item.counts = counts;
-  counts_.set_samples_read(counts_.samples_read() + counts.samples_read);
+  // What was trained before is told by whoever trained it.
+  counts_.set_samples_read(counts_.samples_read() + counts.samples_read - counts.samples_before);
   counts_.set_samples_skipped(counts_.samples_skipped() + counts.samples_skipped);
-  counts_.set_samples_done(counts_.samples_done() + counts.samples_before);
   counts_.set_bytes_read(counts_.bytes_read() + counts.bytes_read);
   advance(name, item);
 }
@@ -104,12 +104,18 @@ void Dealer::lose_item(const ItemName& name) {
   if (it == items_.end()) return;
   const Item& item = it->second;
   open_ -= item.open.size();
-  // Whoever reads it again counts it whole.
+  // Whoever reads it again counts it from its watermark on.
+  uint64_t done_again = 0, failed_again = 0;
+  for (const auto& [number, entry] : item.open) {
+    if (!entry.is_done) continue;
+    (entry.has_failed ? failed_again : done_again) += entry.batch.lease.samples();
+  }
   const ItemCounts& counts = item.counts;
-  counts_.set_samples_read(counts_.samples_read() - counts.samples_read);
-  counts_.set_samples_done(counts_.samples_done() - counts.samples_before - item.samples_done);
-  counts_.set_samples_skipped(counts_.samples_skipped() - counts.samples_skipped -
-                              item.samples_failed);
+  const uint64_t ended = item.samples_done - done_again + item.samples_failed - failed_again;
+  counts_.set_samples_read(counts_.samples_read() + ended -
+                           (counts.samples_read - counts.samples_before));
+  counts_.set_samples_done(counts_.samples_done() - done_again);
+  counts_.set_samples_skipped(counts_.samples_skipped() - counts.samples_skipped - failed_again);
   counts_.set_bytes_read(counts_.bytes_read() - counts.bytes_read);
   items_.erase(it);
 }

@@ -53,7 +53,7 @@ struct HubBatch {
 
 // What became of an item's lines.
 struct ItemCounts {
-  uint64_t samples_read = 0;
+  uint64_t samples_read = 0;     // all of it
   uint64_t samples_skipped = 0;  // by rule, before batches were cut
   uint64_t samples_before = 0;   // in batches below the item's first watermark
   uint64_t bytes_read = 0;

@@ -7,9 +7,11 @@
 namespace starling {
 
 Status resume_at(const std::vector<v1::WorkQueueInfo>& queues,
-                 const std::vector<std::string>& positions, v1::StartSampleOption& option) {
+                 const std::vector<std::string>& positions, uint64_t clock,
+                 v1::StartSampleOption& option) {
   option.clear_resume();
-  option.clear_position();
+  hubs::Position out;
+  out.add_datasets()->set_dataset(option.dataset());
   for (const v1::WorkQueueInfo& queue : queues) {
     if (queue.queue() != option.dataset()) continue;
     for (const v1::WorkProgress& progress : queue.progress()) {
@@ -30,8 +32,11 @@ Status resume_at(const std::vector<v1::WorkQueueInfo>& queues,
       return one.dataset() == option.dataset();
     });
     // Every hub that reads the dataset says the same of it.
-    if (mine != datasets.end()) option.set_position(bytes);
+    if (mine != datasets.end()) *out.mutable_datasets(0) = *mine;
   }
+  // A job that was done, or not training yet, was saved without a clock; its ranks have one.
+  out.mutable_datasets(0)->set_clock(clock);
+  option.set_position(out.SerializeAsString());
   return absl::OkStatus();
 }
 

@@ -14,12 +14,13 @@
 
 namespace starling {
 
-// Makes a dataset go on from a cut: `queues` and `positions` as the cut's manifest has them. A cut
-// that does not know the dataset leaves it as it is.
+// Makes a dataset go on from a cut: `queues` and `positions` as the cut's manifest has them,
+// `clock` at which the ranks go on. A cut that does not know the dataset lets it begin there.
 //
 // DataLoss: a position that no hub wrote.
 Status resume_at(const std::vector<v1::WorkQueueInfo>& queues,
-                 const std::vector<std::string>& positions, v1::StartSampleOption& option);
+                 const std::vector<std::string>& positions, uint64_t clock,
+                 v1::StartSampleOption& option);
 
 // What StartSampleOption.position says of its dataset; nothing: an empty one.
 // InvalidArgument: bytes that no hub wrote.

@@ -34,7 +34,7 @@ TEST(Position, ADatasetTakesWhatTheCutSaysOfItAndNothingElse) {
   option.add_resume()->set_item(77);
   const Status status =
       resume_at({queue_of("test-0", 9, 1), queue_of("train", 1, 5), queue_of("train", 2, 6)},
-                {position_of("test-0", 1), position_of("train", 40)}, option);
+                {position_of("test-0", 1), position_of("train", 40)}, 40, option);
   ASSERT_TRUE(status.ok()) << status;
   ASSERT_EQ(option.resume_size(), 2);
   EXPECT_EQ(option.resume(0).epoch(), 1U);
@@ -46,20 +46,20 @@ TEST(Position, ADatasetTakesWhatTheCutSaysOfItAndNothingElse) {
   EXPECT_EQ(position->clock(), 40U);
 }
 
-TEST(Position, ACutThatDoesNotKnowTheDatasetLeavesItAtItsStart) {
+TEST(Position, ACutThatDoesNotKnowTheDatasetLetsItBeginAtTheClockOfTheRanks) {
   v1::StartSampleOption option;
   option.set_dataset("train");
-  ASSERT_TRUE(resume_at({}, {position_of("other", 40)}, option).ok());
+  ASSERT_TRUE(resume_at({}, {position_of("other", 40)}, 50, option).ok());
   EXPECT_EQ(option.resume_size(), 0);
   const auto position = position_in(option);
   ASSERT_TRUE(position.ok()) << position.status();
-  EXPECT_FALSE(position->has_clock());
+  EXPECT_EQ(position->clock(), 50U);
 }
 
 TEST(Position, OtherBytesAreRefused) {
   v1::StartSampleOption option;
   option.set_dataset("train");
-  EXPECT_EQ(resume_at({}, {"\xff\xff"}, option).code(), StatusCode::kDataLoss);
+  EXPECT_EQ(resume_at({}, {"\xff\xff"}, 0, option).code(), StatusCode::kDataLoss);
   option.set_position("\xff\xff");
   const auto position = position_in(option);
   EXPECT_EQ(position.status().code(), StatusCode::kInvalidArgument);

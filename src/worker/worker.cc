@@ -30,6 +30,17 @@ Message step_message(const v1::BatchId& id, std::optional<uint32_t> rank, uint64
   return message;
 }
 
+void add_counts(const v1::DatasetCounts& counts, v1::DatasetCounts& sum) {
+  sum.set_samples_read(sum.samples_read() + counts.samples_read());
+  sum.set_samples_done(sum.samples_done() + counts.samples_done());
+  sum.set_samples_skipped(sum.samples_skipped() + counts.samples_skipped());
+  sum.set_batches_dealt(sum.batches_dealt() + counts.batches_dealt());
+  sum.set_batches_done(sum.batches_done() + counts.batches_done());
+  sum.set_batches_again(sum.batches_again() + counts.batches_again());
+  sum.set_bytes_read(sum.bytes_read() + counts.bytes_read());
+  sum.set_bytes_total(std::max(sum.bytes_total(), counts.bytes_total()));
+}
+
 StatusOr<std::optional<Tensor>> tensor_of(const Message& reply, bool is_there, uint32_t index,
                                           DType dtype, size_t extents, uint32_t samples) {
   if (!is_there) return std::optional<Tensor>();
@@ -104,17 +115,8 @@ class Worker::Core : public std::enable_shared_from_this<Core> {
   }
   v1::DatasetCounts dataset_counts() {
     const MutexLock lock(mutex_);
-    v1::DatasetCounts sum;
-    for (const auto& [hub, counts] : dataset_counts_) {
-      sum.set_samples_read(sum.samples_read() + counts.samples_read());
-      sum.set_samples_done(sum.samples_done() + counts.samples_done());
-      sum.set_samples_skipped(sum.samples_skipped() + counts.samples_skipped());
-      sum.set_batches_dealt(sum.batches_dealt() + counts.batches_dealt());
-      sum.set_batches_done(sum.batches_done() + counts.batches_done());
-      sum.set_batches_again(sum.batches_again() + counts.batches_again());
-      sum.set_bytes_read(sum.bytes_read() + counts.bytes_read());
-      sum.set_bytes_total(std::max(sum.bytes_total(), counts.bytes_total()));
-    }
+    v1::DatasetCounts sum = gone_counts_;
+    for (const auto& [hub, counts] : dataset_counts_) add_counts(counts, sum);
     return sum;
   }
   WorkerCounts counts() {
@@ -178,6 +180,8 @@ class Worker::Core : public std::enable_shared_from_this<Core> {
 
   SlotPtr slot_of(const v1::BatchId& id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void forget(const SlotPtr& slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // The hub is gone: what it has read and not trained is read again by another.
+  void end_counts(uint32_t hub) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void give_back(const SlotPtr& slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   size_t in_state(State state) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool is_reported() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -203,6 +207,7 @@ class Worker::Core : public std::enable_shared_from_this<Core> {
   Status failure_ ABSL_GUARDED_BY(mutex_);
   WorkerCounts counts_ ABSL_GUARDED_BY(mutex_);
   std::map<uint32_t, v1::DatasetCounts> dataset_counts_ ABSL_GUARDED_BY(mutex_);  // by hub
+  v1::DatasetCounts gone_counts_ ABSL_GUARDED_BY(mutex_);
 };
 
 Worker::Core::SlotPtr Worker::Core::slot_of(const v1::BatchId& id) {
@@ -215,6 +220,14 @@ Worker::Core::SlotPtr Worker::Core::slot_of(const v1::BatchId& id) {
 
 void Worker::Core::forget(const SlotPtr& slot) {
   slots_.erase(std::find(slots_.begin(), slots_.end(), slot));
+}
+
+void Worker::Core::end_counts(uint32_t hub) {
+  const auto it = dataset_counts_.find(hub);
+  if (it == dataset_counts_.end()) return;
+  it->second.set_samples_read(it->second.samples_done() + it->second.samples_skipped());
+  add_counts(it->second, gone_counts_);
+  dataset_counts_.erase(it);
 }
 
 void Worker::Core::give_back(const SlotPtr& slot) {
@@ -333,9 +346,14 @@ void Worker::Core::renew(TimePoint now) {
 
 void Worker::Core::ask_hubs(TimePoint now) {
   const std::vector<uint32_t> alive = hubs_.hubs();
-  std::erase_if(known_, [&](const auto& entry) {
-    return !entry.second.is_asked && !std::binary_search(alive.begin(), alive.end(), entry.first);
-  });
+  const auto is_gone = [&](uint32_t id) {
+    return !std::binary_search(alive.begin(), alive.end(), id);
+  };
+  for (const auto& [id, hub] : known_) {
+    if (is_gone(id)) end_counts(id);
+  }
+  std::erase_if(known_,
+                [&](const auto& entry) { return !entry.second.is_asked && is_gone(entry.first); });
   if (alive.empty()) return;
   for (const uint32_t id : alive) known_[id];
   // Room for what is read and not yet trained; at staleness 0 one is asked for at a time, because
@@ -405,6 +423,7 @@ void Worker::Core::on_read(uint32_t id, const v1::ReadSampleOption& told,
   if (!reply.ok()) {
     hub.ask_at = real_.now() + kLook;
     if (reply.status().code() == StatusCode::kNotFound) {
+      end_counts(id);
       hub.is_new = true;
       hub.state = v1::DATASET_STATE_UNKNOWN;
     } else if (reply.status().code() != StatusCode::kUnavailable) {

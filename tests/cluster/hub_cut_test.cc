@@ -111,8 +111,8 @@ class Life {
     std::vector<std::string> positions;
     for (const ckpt::HubPosition& one : manifest.positions()) positions.push_back(one.position());
     option_ = dataset();
-    const Status resumed =
-        resume_at({manifest.queues().begin(), manifest.queues().end()}, positions, option_);
+    const Status resumed = resume_at({manifest.queues().begin(), manifest.queues().end()},
+                                     positions, manifest.clock(), option_);
     ASSERT_TRUE(resumed.ok()) << resumed;
   }
   void begin_again() { option_ = dataset(); }
