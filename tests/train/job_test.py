@@ -258,22 +258,21 @@ class JobTest(unittest.TestCase):
         lines = 120000
         job = self.unique(lines)
         (self.path / "token").write_text("ours")
-        (self.path / "other").write_text("theirs")
         child = self.start("train", job, "--processes", "--set", "cluster.token_file=token")
         self.wait_for_more("runs/unique")
         address = self.scheduler_of("runs/unique")
-        trainer = ("trainer", "--job", job, "--scheduler", address, "--name")
-        late = self.start(*trainer, "late", "--set", "cluster.token_file=token")
+        late = self.start("trainer", "--job", job, "--scheduler", address, "--name", "late", "--run", "runs/unique", "--set",
+                          "cluster.token_file=token")
         self.wait_for(lambda: self.samples_of("late", address), "the late one gets nothing")
         self.kill("trainer-1")
         self.kill_scheduler()
         self.kill("hub-1")
-        told = self.end(child, 0)
+        # Whoever leads last tells of the end.
+        told = self.end(child, 0) + self.end(late, 0)
         self.assertIn("trainer-1 died with status 137; its work is dealt to others", told)
         self.assertIn("hub-1 died with status 137; its work is dealt to others", told)
         self.assertIn("scheduler died with status 137; it is started again", told)
         self.check_once(told, lines)
-        self.end(late, 0)
 
     def test_processes_with_another_token_stay_outside(self):
         lines = 40000
