@@ -252,22 +252,32 @@ void HubClient::start(uint32_t hub, const v1::StartSampleOption& option, Deadlin
 
 StatusOr<v1::StartSampleReply> HubClient::start(const v1::StartSampleOption& option,
                                                 Deadline deadline) {
-  v1::StartSampleReply last;
+  Status gone = unavailable("there is no hub");
+  std::optional<v1::StartSampleReply> last;
   for (const uint32_t hub : hubs()) {
     while (true) {
       std::promise<StatusOr<Message>> promise;
       start(hub, option, deadline,
             [&promise](StatusOr<Message> reply) { promise.set_value(std::move(reply)); });
-      STARLING_ASSIGN_OR_RETURN(const Message reply, promise.get_future().get());
-      last = reply.meta.start_sample_reply();
-      if (last.state() != v1::DATASET_STATE_LOADING) break;
+      const StatusOr<Message> reply = promise.get_future().get();
+      const std::vector<uint32_t> alive = hubs();
+      const bool is_alive = std::binary_search(alive.begin(), alive.end(), hub);
+      // One that died meanwhile leaves its work to the others.
+      if (!reply.ok() && !is_alive) {
+        gone = reply.status();
+        break;
+      }
+      STARLING_RETURN_IF_ERROR(reply.status());
+      last = reply->meta.start_sample_reply();
+      if (last->state() != v1::DATASET_STATE_LOADING) break;
       if (deadline.passed(lane().clock().now())) {
         return deadline_exceeded("dataset {} is still being opened", option.dataset());
       }
       std::this_thread::sleep_for(kLookAgain);
     }
   }
-  return last;
+  if (!last.has_value()) return gone;
+  return *last;
 }
 
 void HubClient::read(uint32_t hub, Message request, Deadline deadline, DoneOr<Message> done) {

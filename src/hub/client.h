@@ -46,8 +46,9 @@ class HubClient {
   // Waits until there are `hubs_min` of them. DeadlineExceeded: there are fewer.
   StatusOr<std::vector<uint32_t>> wait_for_hubs(size_t hubs_min, Deadline deadline);
 
-  // Starts a dataset on every hub and waits until all have opened it. AlreadyExists: it is there
-  // with other options. Else: why it cannot be read, as the first hub says that fails.
+  // Starts a dataset on every hub and waits until all that live have opened it. AlreadyExists: it
+  // is there with other options. Unavailable: no hub lives. Else: why it cannot be read, as the
+  // first hub says that fails.
   StatusOr<v1::StartSampleReply> start(const v1::StartSampleOption& option, Deadline deadline);
   // The same on one hub, as it stands now; DATASET_STATE_LOADING: ask again.
   void start(uint32_t hub, const v1::StartSampleOption& option, Deadline deadline,
