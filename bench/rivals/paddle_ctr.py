@@ -101,13 +101,14 @@ def main(data, seconds, threads):
         ports = free_port(), free_port()
         common = os.environ | {"PADDLE_PSERVERS_IP_PORT_LIST": f"127.0.0.1:{ports[0]}", "PADDLE_TRAINERS_NUM": "1",
                                "PADDLE_TRAINER_ENDPOINTS": f"127.0.0.1:{ports[1]}", "POD_IP": "127.0.0.1", "FLAGS_call_stack_level": "0"}
-        command = [sys.executable, __file__, "role", slots, str(samples), str(seconds), str(threads)]
+        command = [sys.executable, os.path.abspath(__file__), "role", slots, str(samples), str(seconds), str(threads)]
         roles = {"PSERVER": {"PADDLE_PORT": str(ports[0])}, "TRAINER": {"PADDLE_PORT": str(ports[1]), "PADDLE_TRAINER_ID": "0"}}
         logs = [os.path.join(folder, name) for name in roles]
         processes = []
         for log, (name, more) in zip(logs, roles.items()):
             with open(log, "w", encoding="utf-8") as out:
-                processes.append(subprocess.Popen(command, env=common | {"TRAINING_ROLE": name} | more, stdout=out, stderr=out))
+                processes.append(subprocess.Popen(command, env=common | {"TRAINING_ROLE": name} | more, stdout=out, stderr=out,
+                                                  cwd=folder))  # Paddle leaves files where it runs
         # The worker waits for its server for ever, and the server does not end by itself.
         while all(process.poll() is None for process in processes):
             time.sleep(0.2)
