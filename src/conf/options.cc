@@ -121,7 +121,7 @@ Schema schema_of(DenseSection& o) {
                "each worker has a copy, or all of a trainer one, without locks"));
   s.add("pull_every", &o.pull_every, count(1, 1 << 20, "steps between pulls from the ps"));
   s.add("merge_steps", &o.merge_steps,
-        count(1, 1024, "steps whose gradients of variables are pushed as one"));
+        count(1, 1024, "steps whose gradients of variables are pushed as their sum"));
   return s;
 }
 

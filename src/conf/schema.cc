@@ -99,6 +99,31 @@ std::string list_text(const std::vector<std::string>& texts) {
 
 }  // namespace
 
+StatusOr<std::vector<std::pair<std::string, double>>> numbers_of(const std::string& path,
+                                                                 const Choice& choice) {
+  std::vector<std::pair<std::string, double>> out;
+  const auto add = [&](const std::string& name, const ConfValue& value) -> Status {
+    const std::optional<double> number = parse_real(value.text);
+    if (value.kind != Kind::kScalar || !number.has_value()) {
+      return invalid_argument("{}: {}.{}.{} is {}, a number is needed", value.origin.text, path,
+                              choice.name, name, value.named());
+    }
+    out.emplace_back(name, *number);
+    return absl::OkStatus();
+  };
+  for (const ConfMember& member : choice.params.members) {
+    if (member.value.kind != Kind::kList) {
+      STARLING_RETURN_IF_ERROR(add(member.key, member.value));
+      continue;
+    }
+    for (size_t i = 0; i < member.value.items.size(); ++i) {
+      STARLING_RETURN_IF_ERROR(
+          add(fmt::format("{}{}", member.key.front(), i), member.value.items[i]));
+    }
+  }
+  return out;
+}
+
 std::string nearest(std::string_view word, const std::vector<std::string>& known) {
   size_t fewest = std::numeric_limits<size_t>::max();
   std::string best;

@@ -16,6 +16,7 @@
 #include <functional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/status.h"
@@ -55,6 +56,12 @@ struct Choice {
   Origin origin;
   bool empty() const { return name.empty(); }
 };
+
+// The numbers of a choice by name, {clip: {low: 0, high: 1}}; those of a list are named by its
+// first letter and their place, {bucketise: {boundaries: [1, 2]}} has b0 and b1. InvalidArgument:
+// what is no number, with its origin and `path`.
+StatusOr<std::vector<std::pair<std::string, double>>> numbers_of(const std::string& path,
+                                                                 const Choice& choice);
 
 // One line of --print-config.
 struct Setting {

@@ -35,24 +35,6 @@ Status check(const HubServerOptions& options) {
 }
 
 // As others shall reach it.
-StatusOr<std::vector<v1::Address>> told_addresses(const std::vector<Address>& addresses,
-                                                  const std::string& advertise) {
-  std::vector<v1::Address> out;
-  for (const Address& address : addresses) {
-    v1::Address& told = out.emplace_back();
-    told.set_protocol(std::string(protocol_name(address.protocol)));
-    told.set_host(address.host);
-    told.set_port(address.port);
-    if (address.protocol == Protocol::kInproc) continue;
-    if (!advertise.empty()) told.set_host(advertise);
-    if (is_wildcard(told.host())) {
-      return invalid_argument("{} is no address that others can reach: say which to advertise",
-                              address.to_string());
-    }
-  }
-  return out;
-}
-
 Message refusal(const Status& status, v1::Reason reason = v1::REASON_NONE) {
   Message message = status_reply(status);
   message.meta.mutable_status()->set_reason(reason);

@@ -1,10 +1,10 @@
 #include "ps/checkpoint_file.h"
 
 #include <array>
-#include <bit>
 #include <cstring>
 #include <utility>
 
+#include "base/bytes.h"
 #include "base/ids.h"
 #include "store/block_stream.h"
 #include "store/hash.h"
@@ -13,8 +13,6 @@
 
 namespace starling {
 namespace {
-
-static_assert(std::endian::native == std::endian::little, "formats are little-endian");
 
 constexpr std::array<char, 4> kMagic = {'S', 'C', 'F', '1'};
 constexpr size_t kHeadBytes = 24;    // magic, kind, cut id, name bytes, zero
@@ -25,18 +23,6 @@ constexpr uint32_t kNameBytesMax = 4096;
 // A disk that takes 2.5 GB/s in pieces of 1 MiB takes a third more in these; three, so that one is
 // written while the next is filled (docs/design/ps-speed.md).
 constexpr WriteBehindOptions kBehind = {.chunk_bytes = 8 << 20, .chunks = 3};
-
-template <typename T>
-void put(std::byte* at, T value) {
-  std::memcpy(at, &value, sizeof(value));
-}
-
-template <typename T>
-T get(const std::byte* at) {
-  T value;
-  std::memcpy(&value, at, sizeof(value));
-  return value;
-}
 
 }  // namespace
 
@@ -72,9 +58,9 @@ StatusOr<std::unique_ptr<CutFileWriter>> CutFileWriter::open(FileSystem& fs,
   writer->file_.set_table(head.table);
   std::vector<std::byte> bytes(kHeadBytes + head.table.size());
   std::memcpy(bytes.data(), kMagic.data(), kMagic.size());
-  put(bytes.data() + 4, static_cast<uint32_t>(head.kind));
-  put(bytes.data() + 8, head.cut_id);
-  put(bytes.data() + 16, static_cast<uint32_t>(head.table.size()));
+  put_number(bytes.data() + 4, static_cast<uint32_t>(head.kind));
+  put_number(bytes.data() + 8, head.cut_id);
+  put_number(bytes.data() + 16, static_cast<uint32_t>(head.table.size()));
   std::memcpy(bytes.data() + kHeadBytes, head.table.data(), head.table.size());
   STARLING_RETURN_IF_ERROR(writer->blocks_->write(bytes));
   return writer;
@@ -82,9 +68,9 @@ StatusOr<std::unique_ptr<CutFileWriter>> CutFileWriter::open(FileSystem& fs,
 
 Status CutFileWriter::add(RecordKind kind, uint32_t number, std::span<const std::byte> bytes) {
   std::array<std::byte, kRecordBytes> head{};
-  put(head.data(), static_cast<uint32_t>(kind));
-  put(head.data() + 4, number);
-  put(head.data() + 8, uint64_t{bytes.size()});
+  put_number(head.data(), static_cast<uint32_t>(kind));
+  put_number(head.data() + 4, number);
+  put_number(head.data() + 8, uint64_t{bytes.size()});
   STARLING_RETURN_IF_ERROR(blocks_->write(head));
   STARLING_RETURN_IF_ERROR(blocks_->write(bytes));
   if (kind == RecordKind::kBucket || kind == RecordKind::kChanges) {
@@ -104,7 +90,7 @@ uint64_t CutFileWriter::bytes() const { return counted_->hash().bytes(); }
 
 StatusOr<ckpt::File> CutFileWriter::publish() {
   std::array<std::byte, sizeof(uint64_t)> count{};
-  put(count.data(), records_);
+  put_number(count.data(), records_);
   STARLING_RETURN_IF_ERROR(add(RecordKind::kEnd, 0, count));
   STARLING_RETURN_IF_ERROR(blocks_->publish());
   file_.set_bytes(counted_->hash().bytes());
@@ -161,14 +147,14 @@ Status CutFileReader::read_head(uint64_t cut_id) {
   if (std::memcmp(head.data(), kMagic.data(), kMagic.size()) != 0) {
     return data_loss("{}: not a file of a cut", url_);
   }
-  const auto name_bytes = get<uint32_t>(head.data() + 16);
+  const auto name_bytes = number_at<uint32_t>(head.data() + 16);
   if (name_bytes > kNameBytesMax) {
     return data_loss("{}: a table's name of {} bytes", url_, name_bytes);
   }
   std::string table(name_bytes, '\0');
   STARLING_RETURN_IF_ERROR(read_exactly(std::as_writable_bytes(std::span(table))));
-  const auto kind = get<uint32_t>(head.data() + 4);
-  const auto of_cut = get<uint64_t>(head.data() + 8);
+  const auto kind = number_at<uint32_t>(head.data() + 4);
+  const auto of_cut = number_at<uint64_t>(head.data() + 8);
   if (of_cut != cut_id || kind != static_cast<uint32_t>(file_.kind()) || table != file_.table()) {
     return data_loss("{}: is of cut {}, kind {}, table '{}'; cut {} says kind {}, table '{}'", url_,
                      of_cut, kind, table, cut_id, static_cast<int>(file_.kind()), file_.table());
@@ -193,12 +179,12 @@ Status CutFileReader::next(FileRecord& record) {
   if (is_ended_) return absl::OkStatus();
   std::array<std::byte, kRecordBytes> head{};
   STARLING_RETURN_IF_ERROR(read_exactly(head));
-  const auto kind = get<uint32_t>(head.data());
-  const auto bytes = get<uint64_t>(head.data() + 8);
+  const auto kind = number_at<uint32_t>(head.data());
+  const auto bytes = number_at<uint64_t>(head.data() + 8);
   if (kind > static_cast<uint32_t>(RecordKind::kState) || bytes > file_.bytes()) {
     return data_loss("{}: a record of kind {} with {} bytes", url_, kind, bytes);
   }
-  record.number = get<uint32_t>(head.data() + 4);
+  record.number = number_at<uint32_t>(head.data() + 4);
   record.bytes.resize(bytes);
   STARLING_RETURN_IF_ERROR(read_exactly(record.bytes));
   record.kind = static_cast<RecordKind>(kind);
@@ -206,7 +192,7 @@ Status CutFileReader::next(FileRecord& record) {
     ++records_;
     return absl::OkStatus();
   }
-  if (bytes != sizeof(uint64_t) || get<uint64_t>(record.bytes.data()) != records_) {
+  if (bytes != sizeof(uint64_t) || number_at<uint64_t>(record.bytes.data()) != records_) {
     return data_loss("{}: the end does not count {} records", url_, records_);
   }
   is_ended_ = true;
@@ -218,19 +204,19 @@ uint64_t CutFileReader::bytes_read() const { return hashed_->hash().bytes(); }
 uint64_t image_rows(std::span<const std::byte> image) {
   return image.size() < kImageRowsAt + sizeof(uint64_t)
              ? 0
-             : get<uint64_t>(image.data() + kImageRowsAt);
+             : number_at<uint64_t>(image.data() + kImageRowsAt);
 }
 
 std::vector<std::byte> DensePart::encode() const {
   const size_t floats = (weights.size() + state.size()) * sizeof(float);
   std::vector<std::byte> bytes(kPartHeadBytes + variable.size() + floats);
   std::byte* at = bytes.data();
-  put(at, begin);
-  put(at + 8, end);
-  put(at + 16, version);
-  put(at + 24, updates);
-  put(at + 32, uint64_t{state.size()});
-  put(at + 40, static_cast<uint32_t>(variable.size()));
+  put_number(at, begin);
+  put_number(at + 8, end);
+  put_number(at + 16, version);
+  put_number(at + 24, updates);
+  put_number(at + 32, uint64_t{state.size()});
+  put_number(at + 40, static_cast<uint32_t>(variable.size()));
   at += kPartHeadBytes;
   std::memcpy(at, variable.data(), variable.size());
   at += variable.size();
@@ -244,12 +230,12 @@ StatusOr<DensePart> DensePart::decode(std::span<const std::byte> bytes) {
   if (bytes.size() < kPartHeadBytes) return data_loss("a part of {} bytes", bytes.size());
   DensePart part;
   const std::byte* at = bytes.data();
-  part.begin = get<uint64_t>(at);
-  part.end = get<uint64_t>(at + 8);
-  part.version = get<uint64_t>(at + 16);
-  part.updates = get<uint64_t>(at + 24);
-  const auto state = get<uint64_t>(at + 32);
-  const auto name_bytes = get<uint32_t>(at + 40);
+  part.begin = number_at<uint64_t>(at);
+  part.end = number_at<uint64_t>(at + 8);
+  part.version = number_at<uint64_t>(at + 16);
+  part.updates = number_at<uint64_t>(at + 24);
+  const auto state = number_at<uint64_t>(at + 32);
+  const auto name_bytes = number_at<uint32_t>(at + 40);
   const size_t body = bytes.size() - kPartHeadBytes;
   if (name_bytes > body || part.end < part.begin) {
     return data_loss("a part with a name of {} bytes and elements [{}, {})", name_bytes, part.begin,

@@ -25,24 +25,6 @@ Status check(const PsServerOptions& options) {
 }
 
 // As others shall reach it.
-StatusOr<std::vector<v1::Address>> told_addresses(const std::vector<Address>& addresses,
-                                                  const std::string& advertise) {
-  std::vector<v1::Address> out;
-  for (const Address& address : addresses) {
-    v1::Address& told = out.emplace_back();
-    told.set_protocol(std::string(protocol_name(address.protocol)));
-    told.set_host(address.host);
-    told.set_port(address.port);
-    if (address.protocol == Protocol::kInproc) continue;
-    if (!advertise.empty()) told.set_host(advertise);
-    if (is_wildcard(told.host())) {
-      return invalid_argument("{} is no address that others can reach: say which to advertise",
-                              address.to_string());
-    }
-  }
-  return out;
-}
-
 }  // namespace
 
 // Lives on the control lane but for what its mutex guards; tasks hold it weakly.

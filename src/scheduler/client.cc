@@ -38,6 +38,24 @@ bool ends_membership(const Status& status) {
 
 }  // namespace
 
+StatusOr<std::vector<v1::Address>> told_addresses(const std::vector<Address>& addresses,
+                                                  const std::string& advertise) {
+  std::vector<v1::Address> out;
+  for (const Address& address : addresses) {
+    v1::Address& told = out.emplace_back();
+    told.set_protocol(std::string(protocol_name(address.protocol)));
+    told.set_host(address.host);
+    told.set_port(address.port);
+    if (address.protocol == Protocol::kInproc) continue;
+    if (!advertise.empty()) told.set_host(advertise);
+    if (is_wildcard(told.host())) {
+      return invalid_argument("{} is no address that others can reach: say which to advertise",
+                              address.to_string());
+    }
+  }
+  return out;
+}
+
 v1::Reason reason_of(const Status& status) {
   const auto payload = status.GetPayload(kReasonPayload);
   if (!payload.has_value()) return v1::REASON_NONE;

@@ -58,6 +58,11 @@ v1::Reason reason_of(const Status& status);
 // The status of a reply, with its reason as reason_of() reads it.
 Status refusal_of(const Message& reply);
 
+// What a node that listens at these addresses registers; `advertise`: the host that others reach it
+// by, where it listens on all of them. InvalidArgument: nobody could.
+StatusOr<std::vector<v1::Address>> told_addresses(const std::vector<Address>& addresses,
+                                                  const std::string& advertise);
+
 class SchedulerClient {
  public:
   template <typename T>

@@ -1,9 +1,9 @@
 #include "store/append_log.h"
 
 #include <array>
-#include <bit>
 #include <cstring>
 
+#include "base/bytes.h"
 #include "store/hash.h"
 
 namespace starling {
@@ -12,18 +12,10 @@ namespace {
 constexpr std::array<char, 8> kMagic = {'S', 'T', 'L', 'L', 'O', 'G', '0', '1'};
 constexpr uint32_t kRecordMagic = 0x52474f4c;  // "LOGR"
 constexpr size_t kRecordHeadBytes = 24;        // magic, bytes, durable, hash
-static_assert(std::endian::native == std::endian::little, "formats are little-endian");
-
-template <typename T>
-void put(std::byte* at, T value) {
-  std::memcpy(at, &value, sizeof(value));
-}
 
 template <typename T>
 T get(const char* at) {
-  T value;
-  std::memcpy(&value, at, sizeof(value));
-  return value;
+  return number_at<T>(reinterpret_cast<const std::byte*>(at));
 }
 
 // The seed is the record's offset: bytes of an older log that a file system shows again do not
@@ -140,10 +132,10 @@ Status AppendLog::append(std::span<const std::byte> record) {
   }
   const auto bytes = static_cast<uint32_t>(record.size());
   buffer_.resize(kRecordHeadBytes + bytes);
-  put(buffer_.data(), kRecordMagic);
-  put(buffer_.data() + 4, bytes);
-  put(buffer_.data() + 8, durable_);
-  put(buffer_.data() + 16, record_hash(file_->size(), bytes, durable_, record.data()));
+  put_number(buffer_.data(), kRecordMagic);
+  put_number(buffer_.data() + 4, bytes);
+  put_number(buffer_.data() + 8, durable_);
+  put_number(buffer_.data() + 16, record_hash(file_->size(), bytes, durable_, record.data()));
   std::memcpy(buffer_.data() + kRecordHeadBytes, record.data(), bytes);
   failed_ = file_->append(buffer_);
   return failed_;

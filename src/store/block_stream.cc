@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/bytes.h"
 #include "store/hash.h"
 #include "store/pages.h"
 
@@ -17,19 +18,6 @@ constexpr size_t kHeadBytes = 24;       // magic, block_bytes, 4 zero bytes, has
 constexpr size_t kBlockHeadBytes = 16;  // bytes, kind, hash
 constexpr uint32_t kKindData = 1;
 constexpr uint32_t kKindEnd = 2;
-
-template <typename T>
-void put(std::byte* at, T value) {
-  static_assert(std::endian::native == std::endian::little, "formats are little-endian");
-  std::memcpy(at, &value, sizeof(value));
-}
-
-template <typename T>
-T get(const std::byte* at) {
-  T value;
-  std::memcpy(&value, at, sizeof(value));
-  return value;
-}
 
 // The seed is the block's offset in the file, so that a block in another place does not verify; the
 // kind and length are hashed with it.
@@ -47,8 +35,8 @@ class BlockWriter final : public Writer {
   Status write_head() {
     std::array<std::byte, kHeadBytes> head{};
     std::memcpy(head.data(), kMagic.data(), kMagic.size());
-    put(head.data() + 8, static_cast<uint32_t>(block_bytes_));
-    put(head.data() + 16, xxh3(std::span(head).first(16), 0));
+    put_number(head.data() + 8, static_cast<uint32_t>(block_bytes_));
+    put_number(head.data() + 16, xxh3(std::span(head).first(16), 0));
     at_ = kHeadBytes;
     return target_->write(head);
   }
@@ -76,7 +64,7 @@ class BlockWriter final : public Writer {
     is_ended_ = true;
     // The end says how many bytes there were, so that it cannot be cut off and put on again
     // elsewhere.
-    put(buffer_.data(), total_);
+    put_number(buffer_.data(), total_);
     filled_ = sizeof(total_);
     STARLING_RETURN_IF_ERROR(flush(kKindEnd));
     return target_->publish();
@@ -93,9 +81,9 @@ class BlockWriter final : public Writer {
   Status write_block(uint32_t kind, std::span<const std::byte> payload) {
     const auto bytes = static_cast<uint32_t>(payload.size());
     std::array<std::byte, kBlockHeadBytes> head{};
-    put(head.data(), bytes);
-    put(head.data() + 4, kind);
-    put(head.data() + 8, block_hash(at_, bytes, kind, payload));
+    put_number(head.data(), bytes);
+    put_number(head.data() + 4, kind);
+    put_number(head.data() + 8, block_hash(at_, bytes, kind, payload));
     at_ += kBlockHeadBytes + bytes;
     if (kind == kKindData) total_ += bytes;
     STARLING_RETURN_IF_ERROR(target_->write(head));
@@ -143,9 +131,9 @@ class BlockReader final : public Reader {
     if (got < kHeadBytes) return damaged("the file is shorter than its head");
     if (std::memcmp(head.data(), kMagic.data(), kMagic.size()) != 0)
       return damaged("not a block stream");
-    if (get<uint64_t>(head.data() + 16) != xxh3(std::span(head).first(16), 0))
+    if (number_at<uint64_t>(head.data() + 16) != xxh3(std::span(head).first(16), 0))
       return damaged("the head's checksum is wrong");
-    block_bytes_max_ = get<uint32_t>(head.data() + 8);
+    block_bytes_max_ = number_at<uint32_t>(head.data() + 8);
     if (block_bytes_max_ < kBlockBytesMin || block_bytes_max_ > kBlockBytesMax)
       return damaged("block size out of range");
     block_ = allocate_pages(block_bytes_max_);
@@ -160,15 +148,15 @@ class BlockReader final : public Reader {
     std::array<std::byte, kBlockHeadBytes> head{};
     STARLING_ASSIGN_OR_RETURN(size_t got, read_full(*source_, head));
     if (got < kBlockHeadBytes) return damaged("the file is cut short");
-    const auto bytes = get<uint32_t>(head.data());
-    const auto kind = get<uint32_t>(head.data() + 4);
+    const auto bytes = number_at<uint32_t>(head.data());
+    const auto kind = number_at<uint32_t>(head.data() + 4);
     if (bytes == 0 || bytes > block_bytes_max_) return damaged("its length is out of range");
     if (kind != kKindData && kind != kKindEnd) return damaged("its kind is unknown");
     const bool fits = into.size() >= bytes && kind == kKindData;
     const std::span<std::byte> payload = fits ? into.first(bytes) : std::span(block_.get(), bytes);
     STARLING_ASSIGN_OR_RETURN(got, read_full(*source_, payload));
     if (got < bytes) return damaged("the file is cut short");
-    if (get<uint64_t>(head.data() + 8) != block_hash(at_, bytes, kind, payload))
+    if (number_at<uint64_t>(head.data() + 8) != block_hash(at_, bytes, kind, payload))
       return damaged("its checksum is wrong");
     if (kind == kKindEnd) return read_end(payload);
     begin_ = 0;
@@ -180,7 +168,7 @@ class BlockReader final : public Reader {
   }
 
   Status read_end(std::span<const std::byte> payload) {
-    if (payload.size() != sizeof(total_) || get<uint64_t>(payload.data()) != total_) {
+    if (payload.size() != sizeof(total_) || number_at<uint64_t>(payload.data()) != total_) {
       return damaged("the end does not fit the blocks before it");
     }
     std::array<std::byte, 1> more{};

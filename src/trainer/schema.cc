@@ -10,15 +10,11 @@ namespace {
 StatusOr<v1::Rule> rule_of(const std::string& path, const Choice& choice) {
   v1::Rule rule;
   rule.set_name(choice.name);
-  for (const ConfMember& member : choice.params.members) {
-    const std::optional<double> number = parse_real(member.value.text);
-    if (member.value.kind != ConfValue::Kind::kScalar || !number.has_value()) {
-      return invalid_argument("{}: {}.{}.{} is {}, a number is needed", member.value.origin.text,
-                              path, choice.name, member.key, member.value.named());
-    }
+  STARLING_ASSIGN_OR_RETURN(const auto numbers, numbers_of(path, choice));
+  for (const auto& [name, number] : numbers) {
     v1::NamedValue* value = rule.add_values();
-    value->set_name(member.key);
-    value->set_value(*number);
+    value->set_name(name);
+    value->set_value(number);
   }
   return rule;
 }
