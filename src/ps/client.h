@@ -81,19 +81,34 @@ struct DenseCopy {
   std::map<std::pair<uint32_t, uint32_t>, uint64_t> versions;  // by (node, lane)
 };
 
-class PsClient {
+// What workers ask of the ps. PsClient answers it; a communicator that merges what is pushed, or
+// exchanges it later, stands in between.
+class Communicator {
  public:
   template <typename T>
   using DoneOr = Function<void(StatusOr<T>)>;
-  using DoneStatus = Function<void(Status)>;
   using Routes = std::shared_ptr<const ShardRoutes>;
+
+  virtual ~Communicator() = default;
+  virtual Routes routes() const = 0;
+  virtual void call(Method method, std::vector<ShardMessage> messages, Deadline deadline,
+                    DoneOr<std::vector<Message>> done) = 0;
+  virtual Status push(std::vector<KeyValues> keys, std::vector<DenseValues> dense,
+                      Deadline deadline) = 0;
+  virtual StatusOr<std::vector<DenseCopy>> pull_dense(std::vector<DenseCopy> known,
+                                                      Deadline deadline) = 0;
+};
+
+class PsClient : public Communicator {
+ public:
+  using DoneStatus = Function<void(Status)>;
 
   // `network` and `scheduler` outlive it. `scheduler` is asked for the map; null: maps come by
   // on_event() and from the ps alone. Destroyed on its lane or after that has stopped; calls that
   // are open end with Cancelled.
   PsClient(Network& network, std::shared_ptr<Lane> lane, PsClientOptions options,
            SchedulerClient* scheduler);
-  ~PsClient();
+  ~PsClient() override;
 
   // What the scheduler tells: maps, and which ps died. Requests to a dead one end at once with
   // Unavailable and its name; without events they end by their deadline.
@@ -104,7 +119,7 @@ class PsClient {
   Status use_schema(const v1::CreateOption& option);
 
   // The newest map; null: none yet.
-  Routes routes() const;
+  Routes routes() const override;
   // Waits for a map. DeadlineExceeded: none came.
   StatusOr<Routes> wait_for_map(Deadline deadline);
 
@@ -113,7 +128,7 @@ class PsClient {
   // map, by which the caller cuts anew. Unavailable: a ps died. DeadlineExceeded: the message says
   // which ps and why. ResourceExhausted: too many open numbers, or as the shard says.
   void call(Method method, std::vector<ShardMessage> messages, Deadline deadline,
-            DoneOr<std::vector<Message>> done);
+            DoneOr<std::vector<Message>> done) override;
   StatusOr<std::vector<Message>> call(Method method, std::vector<ShardMessage> messages,
                                       Deadline deadline);
   // The same message to every shard.
@@ -133,10 +148,12 @@ class PsClient {
   // Sets rows and elements.
   void push(std::vector<KeyValues> keys, std::vector<DenseValues> dense, Deadline deadline,
             DoneStatus done);
-  Status push(std::vector<KeyValues> keys, std::vector<DenseValues> dense, Deadline deadline);
+  Status push(std::vector<KeyValues> keys, std::vector<DenseValues> dense,
+              Deadline deadline) override;
   void pull_dense(std::vector<DenseCopy> known, Deadline deadline,
                   DoneOr<std::vector<DenseCopy>> done);
-  StatusOr<std::vector<DenseCopy>> pull_dense(std::vector<DenseCopy> known, Deadline deadline);
+  StatusOr<std::vector<DenseCopy>> pull_dense(std::vector<DenseCopy> known,
+                                              Deadline deadline) override;
 
   // By batch: `messages` as the hub and the worker built them for routes().
   Status feed(std::vector<ShardMessage> messages, Deadline deadline);

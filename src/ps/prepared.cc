@@ -111,6 +111,20 @@ PreparedPart* PreparedBatch::find(const std::string& table) {
   return const_cast<PreparedPart*>(static_cast<const PreparedBatch*>(this)->find(table));
 }
 
+bool PreparedBatch::is_continued_by(const PreparedBatch& next) const {
+  const bool fits = next.samples == samples && next.parts_announced == parts_announced &&
+                    parts.size() + next.parts.size() <= parts_announced;
+  return fits && std::none_of(next.parts.begin(), next.parts.end(), [&](const PreparedPart& part) {
+           return find(part.table) != nullptr;
+         });
+}
+
+void PreparedBatch::add(PreparedBatch next) {
+  std::move(next.parts.begin(), next.parts.end(), std::back_inserter(parts));
+  content_hashes.push_back(next.content_hashes.front());
+  bytes += next.bytes;
+}
+
 StatusOr<PreparedBatch> decode_feed(const Message& request, KeyMerger& merger) {
   const v1::FeedSampleOption& option = request.meta.feed_sample();
   PreparedBatch batch;
@@ -130,7 +144,9 @@ StatusOr<PreparedBatch> decode_feed(const Message& request, KeyMerger& merger) {
     batch.parts.push_back(std::move(part));
   }
   for (const Tensor& tensor : request.tensors) batch.bytes += tensor.bytes();
-  batch.content_hash = option.content_hash() != 0 ? option.content_hash() : content_hash(request);
+  batch.parts_announced = option.parts_announced();
+  batch.content_hashes = {option.content_hash() != 0 ? option.content_hash()
+                                                     : content_hash(request)};
   return batch;
 }
 
@@ -174,6 +190,11 @@ bool all_finite(std::span<const float> values) {
 uint64_t content_hash(const Message& message) {
   v1::TensorMessage option = message.meta;
   option.clear_header();
+  if (option.has_feed_sample()) {
+    option.mutable_feed_sample()->clear_watermarks();
+    option.mutable_feed_sample()->clear_window();
+    option.mutable_feed_sample()->clear_step();
+  }
   const std::string bytes = option.SerializeAsString();
   uint64_t hash = xxh3(std::as_bytes(std::span(bytes)), 0);
   for (const Tensor& tensor : message.tensors) {

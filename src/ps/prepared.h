@@ -51,7 +51,8 @@ struct PreparedPart {
 };
 
 struct PreparedBatch {
-  uint64_t content_hash = 0;
+  std::vector<uint64_t> content_hashes;  // of the messages that brought it
+  uint32_t parts_announced = 0;          // over all messages; 0: what the first one brought
   uint32_t samples = 0;
   uint64_t step = 0;
   uint64_t map_version = 0;
@@ -62,6 +63,10 @@ struct PreparedBatch {
 
   const PreparedPart* find(const std::string& table) const;
   PreparedPart* find(const std::string& table);
+  bool is_whole() const { return parts.size() >= parts_announced; }
+  // Another message of the same batch, with parts that are missing here.
+  bool is_continued_by(const PreparedBatch& next) const;
+  void add(PreparedBatch next);
 };
 
 // Checks a FeedSample whole: types, shapes, orders, bounds, no key twice. Where the rows are is
@@ -78,7 +83,7 @@ StatusOr<const Tensor*> matrix_at(const Message& message, uint32_t index, std::s
                                   size_t rows, size_t columns);
 // No NaN, no infinity.
 bool all_finite(std::span<const float> values);
-// XXH3-64 of the tensors and the option: what makes two requests the same.
+// XXH3-64 of the tensors and the option (of a feed: its parts): what makes two requests the same.
 uint64_t content_hash(const Message& message);
 
 }  // namespace starling

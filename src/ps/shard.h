@@ -221,6 +221,7 @@ class Shard {
 
   // shard_batch.cc
   Refusal check_feed(const PreparedBatch& batch) const;
+  Refusal check_window(const PreparedBatch& batch, uint32_t window, bool is_new) const;
   void drop_done_batches();
   void drop_batches_of(NodeId hub, Incarnation incarnation);
   bool try_lookup(const Message& request, Token token, bool last_try);

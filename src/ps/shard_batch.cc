@@ -64,39 +64,51 @@ void Shard::on(MethodTag<Method::kPsFeedSample>, Call& call) {
 
   StatusOr<PreparedBatch> batch = decode_feed(call.request, merger_);
   if (!batch.ok()) return refuse(call.token, batch.status());
-  if (auto it = prepared_.find(id); it != prepared_.end()) {
-    if (it->second.content_hash == batch->content_hash) {
-      // A hub that took the item over owns the batch from now on.
-      it->second.hub = batch->hub;
-      it->second.hub_incarnation = batch->hub_incarnation;
-      return answer_ok(call.token);
+  const auto known = prepared_.find(id);
+  if (known != prepared_.end()) {
+    const auto& hashes = known->second.content_hashes;
+    const bool is_repeat =
+        std::find(hashes.begin(), hashes.end(), batch->content_hashes.front()) != hashes.end();
+    if (!is_repeat && !known->second.is_continued_by(*batch)) {
+      return refuse(call.token,
+                    invalid_argument("batch {} was fed before with other content", text(id)));
     }
-    return refuse(call.token,
-                  invalid_argument("batch {} was fed before with other content", text(id)));
+    // A hub that took the item over owns the batch from now on.
+    known->second.hub = batch->hub;
+    known->second.hub_incarnation = batch->hub_incarnation;
+    if (is_repeat) return answer_ok(call.token);
   }
   if (Refusal refusal = check_feed(*batch); !refusal.status.ok())
     return refuse(call.token, refusal);
-  const uint32_t window = option.window() == 0 ? kWindow : option.window();
-  const auto open = std::count_if(prepared_.begin(), prepared_.end(), [&](const auto& entry) {
-    return entry.second.hub == batch->hub;
-  });
-  if (open >= window || prepared_.size() >= options_.prepared_max ||
-      prepared_bytes_ + batch->bytes > options_.prepared_bytes_max) {
-    return refuse(
-        call.token,
-        resource_exhausted("{} batches of this hub are prepared (its window is {}), {} bytes of {}",
-                           open, window, prepared_bytes_, options_.prepared_bytes_max),
-        v1::REASON_FEED_WINDOW_FULL);
+  if (Refusal refusal = check_window(*batch, option.window(), known == prepared_.end());
+      !refusal.status.ok()) {
+    return refuse(call.token, refusal);
   }
   for (PreparedPart& part : batch->parts) {
     const Status status = tables_.at(part.table)->locate(part.keys(), part.hints);
     if (!status.ok()) return refuse(call.token, status);
   }
   prepared_bytes_ += batch->bytes;
-  prepared_.emplace(id, *std::move(batch));
-  ++counts_.feeds;
+  if (known == prepared_.end()) {
+    prepared_.emplace(id, *std::move(batch));
+    ++counts_.feeds;
+  } else {
+    known->second.add(*std::move(batch));
+  }
   answer_ok(call.token);
   retry_waiting();
+}
+
+Shard::Refusal Shard::check_window(const PreparedBatch& batch, uint32_t window, bool is_new) const {
+  if (window == 0) window = kWindow;
+  const auto open = std::count_if(prepared_.begin(), prepared_.end(),
+                                  [&](const auto& entry) { return entry.second.hub == batch.hub; });
+  const bool is_full = is_new && (open >= window || prepared_.size() >= options_.prepared_max);
+  if (!is_full && prepared_bytes_ + batch.bytes <= options_.prepared_bytes_max) return {};
+  return {
+      resource_exhausted("{} batches of this hub are prepared (its window is {}), {} bytes of {}",
+                         open, window, prepared_bytes_, options_.prepared_bytes_max),
+      v1::REASON_FEED_WINDOW_FULL};
 }
 
 void Shard::drop_done_batches() {
@@ -150,20 +162,21 @@ bool Shard::try_lookup(const Message& request, Token token, bool last_try) {
   }
   auto it = prepared_.find(id);
   const bool ready = !header.has_rank() || clocks_.ready(header.clock());
-  if (it != prepared_.end() && ready) {
+  const bool is_fed = it != prepared_.end() && it->second.is_whole();
+  if (is_fed && ready) {
     look_up(id, it->second, request, token);
     return true;
   }
   if (!last_try) return false;
-  refuse(token, waiting_for(request),
-         it == prepared_.end() ? v1::REASON_UNKNOWN_BATCH : v1::REASON_NONE);
+  refuse(token, waiting_for(request), is_fed ? v1::REASON_NONE : v1::REASON_UNKNOWN_BATCH);
   return true;
 }
 
 Status Shard::waiting_for(const Message& request) const {
   const v1::Header& header = request.meta.header();
   const BatchId id = batch_of(header);
-  if (!prepared_.contains(id))
+  const auto it = prepared_.find(id);
+  if (it == prepared_.end() || !it->second.is_whole())
     return not_found("batch {} was not fed to shard {}", text(id), index_);
   std::vector<uint32_t> ranks;
   for (const Rank rank : clocks_.waiting_for(header.clock())) ranks.push_back(value(rank));

@@ -6,9 +6,16 @@
 namespace starling {
 namespace {
 
-BatchId batch_of(const v1::Header& header) {
-  const v1::BatchId& id = header.has_group() ? header.group() : header.batch();
+BatchId id_of(const v1::BatchId& id) {
   return {.epoch = id.epoch(), .item = id.item(), .number = id.number()};
+}
+
+// By which the parts of tables are known.
+BatchId batch_of(const v1::Header& header) { return id_of(header.batch()); }
+
+// By which the parts of variables are known: merged gradients are those of the whole group.
+BatchId group_of(const v1::Header& header) {
+  return id_of(header.has_group() ? header.group() : header.batch());
 }
 
 Status no_member(Rank rank, uint64_t clock) {
@@ -86,7 +93,10 @@ void Shard::push_batch(Call& call) {
   PreparedBatch* batch = it == prepared_.end() ? nullptr : &it->second;
   if (Refusal refusal = check_batch_push(call.request, batch); !refusal.status.ok()) {
     if (refusal.reason == v1::REASON_CONTENT_REFUSED) {
-      for (const std::string& part : parts_of(option)) batches_.record(id, part, refusal.status);
+      for (const auto& part : option.batch()) batches_.record(id, part.table(), refusal.status);
+      for (const auto& part : option.dense()) {
+        batches_.record(group_of(header), part.variable(), refusal.status);
+      }
     }
     return refuse(call.token, refusal);
   }
@@ -104,7 +114,12 @@ void Shard::push_batch(Call& call) {
 // The message is checked whole before any part of it applies.
 Shard::Refusal Shard::check_batch_push(const Message& request, const PreparedBatch* batch) const {
   const v1::PushGradOption& option = request.meta.push_grad();
-  const BatchId id = batch_of(request.meta.header());
+  const v1::Header& header = request.meta.header();
+  const BatchId id = batch_of(header);
+  const BatchId group = group_of(header);
+  if (header.has_group() && header.has_rank() && clocks_.synchronous(header.clock())) {
+    return {invalid_argument("gradients are not merged over steps at staleness 0")};
+  }
   std::set<std::string> names;
   bool makes_rows = false;
   for (const v1::BatchGradPart& part : option.batch()) {
@@ -137,7 +152,7 @@ Shard::Refusal Shard::check_batch_push(const Message& request, const PreparedBat
     if (!status.ok()) return {status};
   }
   for (const v1::DenseGradPart& part : option.dense()) {
-    if (const Status status = batches_.outcome(id, part.variable()); !status.ok()) {
+    if (const Status status = batches_.outcome(group, part.variable()); !status.ok()) {
       return {status, v1::REASON_CONTENT_REFUSED};
     }
   }
@@ -327,13 +342,14 @@ void Shard::apply_batch_parts(const Message& request, PreparedBatch* batch, bool
     batches_.record(id, part.table(), apply_sparse(request, part, *batch));
     any = true;
   }
+  const BatchId group = group_of(request.meta.header());
   for (const std::string& name : with_dense ? variables_of(option) : std::set<std::string>()) {
-    if (batches_.is_applied(id, name)) {
+    if (batches_.is_applied(group, name)) {
       ++counts_.repeats;
       continue;
     }
     variables_.at(name)->apply(request);
-    batches_.record(id, name);
+    batches_.record(group, name);
     any = true;
   }
   if (any) ++step_;

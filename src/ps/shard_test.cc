@@ -111,6 +111,42 @@ TEST(Shard, AFeedIsKnownByItsContent) {
   EXPECT_EQ(bench.shard.counts().feeds, 1u);
 }
 
+TEST(Shard, ARepeatedFeedMayTellOtherWatermarks) {
+  ShardBench bench;
+  bench.create({ShardBench::plain_table("t", 1)});
+  bench.freeze();
+  ASSERT_TRUE(bench.status(Method::kPsFeedSample, bench.feed_rows(kSecond, "t", {5})).ok());
+  Message again = bench.feed_rows(kSecond, "t", {5});
+  again.meta.mutable_feed_sample()->add_watermarks()->set_done_below(1);
+  EXPECT_TRUE(bench.status(Method::kPsFeedSample, again).ok());
+  EXPECT_EQ(bench.shard.counts().feeds, 1u);
+}
+
+TEST(Shard, AFeedInSeveralMessagesIsThereWhenAllAre) {
+  ShardBench bench;
+  bench.create({ShardBench::plain_table("t", 1), ShardBench::plain_table("u", 1)});
+  bench.freeze();
+  const auto feed = [&](const std::string& table, const std::vector<uint64_t>& keys) {
+    Message message = bench.feed_rows(kFirst, table, keys);
+    message.meta.mutable_feed_sample()->set_parts_announced(2);
+    return bench.status(Method::kPsFeedSample, std::move(message));
+  };
+  Message lookup = bench.of_batch(kFirst);
+  lookup.meta.mutable_embedding_lookup();
+  const Token early = bench.send(Method::kPsEmbeddingLookup, lookup);
+  ASSERT_TRUE(feed("t", {5, 6}).ok());
+  ASSERT_TRUE(feed("t", {5, 6}).ok());
+  EXPECT_EQ(feed("t", {5, 7}).code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(feed("u", {1, 2, 3}).code(), StatusCode::kInvalidArgument);  // of 3 samples, not 2
+  EXPECT_FALSE(bench.answered(early));
+  ASSERT_TRUE(feed("u", {1, 2}).ok());
+  ASSERT_TRUE(bench.answered(early));
+  EXPECT_EQ(bench.answers.at(early).meta.embedding_lookup_reply().parts_size(), 2);
+  EXPECT_EQ(bench.shard.counts().feeds, 1u);
+  ASSERT_TRUE(bench.status(Method::kPsPushGrad, bench.push_rows(kFirst, "u", 2, {1, 1})).ok());
+  EXPECT_THAT(bench.weights("u", {1, 2}), ElementsAre(-1, -1));
+}
+
 TEST(Shard, ALookupWaitsForItsFeedAndGivesUpAtItsDeadline) {
   ShardBench bench;
   bench.create({ShardBench::plain_table("t", 1)});
@@ -348,6 +384,46 @@ TEST(Shard, DenseVariablesStepAndTellTheirVersion) {
   const Message same = bench.call(Method::kPsPull, pull);
   EXPECT_TRUE(same.meta.pull_reply().dense(0).unchanged());
   EXPECT_TRUE(same.tensors.empty());
+}
+
+TEST(Shard, MergedGradientsAreKnownByTheirGroupAndRowsByTheirBatch) {
+  ShardBench bench;
+  v1::DenseOptions w;
+  w.set_name("w");
+  w.add_shape(2);
+  *w.mutable_optimizer() = ShardBench::plain_table("t", 1).optimizer();
+  bench.create({ShardBench::plain_table("t", 1)}, {w});
+  bench.freeze();
+  const auto push = [&](const BatchId& id, float dense) {
+    Message message = bench.push_rows(id, "t", 1, {1});
+    *message.meta.mutable_header()->mutable_group() = bench.of_batch(kFirst).meta.header().batch();
+    if (dense != 0) {
+      v1::DenseGradPart* part = message.meta.mutable_push_grad()->add_dense();
+      part->set_variable("w");
+      part->set_grads_tensor(ShardBench::add(message, ShardBench::list<float>({dense, dense})));
+    }
+    return bench.status(Method::kPsPushGrad, std::move(message));
+  };
+  for (const BatchId& id : {kFirst, kSecond}) {
+    ASSERT_TRUE(bench.status(Method::kPsFeedSample, bench.feed_rows(id, "t", {5})).ok());
+  }
+  ASSERT_EQ(push(kFirst, 0), absl::OkStatus());
+  ASSERT_EQ(push(kSecond, 2), absl::OkStatus());
+  // Dealt again: another trainer's sum is the same group's.
+  ASSERT_EQ(push(kFirst, 0), absl::OkStatus());
+  ASSERT_EQ(push(kSecond, 3), absl::OkStatus());
+  EXPECT_THAT(bench.weights("t", {5}), ElementsAre(-2));
+  EXPECT_THAT(bench.shard.variable("w")->parts().at(0)->weights(), ElementsAre(-2, -2));
+}
+
+TEST(Shard, MergedGradientsAreRefusedInStep) {
+  ShardBench bench;
+  bench.create({ShardBench::plain_table("t", 1)});
+  bench.freeze(0, 1);
+  ASSERT_TRUE(bench.status(Method::kPsFeedSample, bench.feed_rows(kFirst, "t", {5})).ok());
+  Message push = bench.push_rows(kFirst, "t", 1, {1}, 0, 0);
+  *push.meta.mutable_header()->mutable_group() = push.meta.header().batch();
+  EXPECT_EQ(bench.status(Method::kPsPushGrad, push).code(), StatusCode::kInvalidArgument);
 }
 
 TEST(Shard, LargeRepliesComeInRanges) {
