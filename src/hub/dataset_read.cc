@@ -402,8 +402,9 @@ StatusOr<bool> Dataset::wait_for_room(const ItemName& name) {
     STARLING_RETURN_IF_ERROR(dealer_.failure());
     const bool is_heavy =
         options_.memory_bytes_max > 0 && fed_bytes_ > options_.memory_bytes_max / 4;
-    // A batch that waits for nobody goes through, however heavy it is.
-    if (dealer_.room() > 0 && (!is_heavy || fed_.empty())) return true;
+    // What waits for nobody goes through, however heavy it is: a group is dealt whole.
+    const bool is_first = fed_.size() < std::max(1U, options_.start.group_batches());
+    if (dealer_.room() > 0 && (!is_heavy || is_first)) return true;
     waits_.add();
     changed_.wait(mutex_, Deadline::in(*world_.clock, kCallPatience));
   }
@@ -430,7 +431,8 @@ Status Dataset::give_batch(const ItemName& name, std::span<const SampleRef> samp
   const BatchPlace place{.id = {name.epoch, name.item, number},
                          .step = step,
                          .map_version = routes->version(),
-                         .window = options_.window_max};
+                         .window = options_.window_max,
+                         .is_fused = !options_.start.tensor_fuse_off()};
   const SampleSchema& schema = *format_->schema();
   Fed fed{.messages = std::make_shared<const std::vector<ShardMessage>>(
               feeds_of(batch, schema, options_.tables, place)),

@@ -12,6 +12,13 @@ namespace {
 // How many windows ahead of its watermark an item's limit is asked for. One word with the scheduler
 // then serves so many windows of batches.
 constexpr uint64_t kWindowsAhead = 8;
+// A row is dealt when the one before it is done, and what is done may be untold for another.
+constexpr uint32_t kRowsAhead = 4;
+
+DealerOptions with_room(DealerOptions options) {
+  if (options.is_synchronous) options.window = std::max(options.window, kRowsAhead * options.ranks);
+  return options;
+}
 
 }  // namespace
 
@@ -43,6 +50,8 @@ void shift_tensors(v1::BatchLease& lease, uint32_t by) {
   }
 }
 
+Dealer::Dealer(const DealerOptions& options) : options_(with_room(options)) {}
+
 uint64_t Dealer::begun_below(const std::string& position) {
   uint64_t below = 0;
   std::from_chars(position.data(), position.data() + position.size(), below);
@@ -64,7 +73,27 @@ void Dealer::add_item(const ItemName& name, uint64_t done_below, uint64_t begun_
   item.limit = begun_below;
 }
 
-size_t Dealer::room() const { return open_ >= options_.window ? 0 : options_.window - open_; }
+// Whoever takes a synchronous item over starts from what the scheduler knows, while ranks that have
+// their batch of a row wait for one that has not, and report nothing: its batch must have room.
+size_t Dealer::room() const {
+  const uint64_t used = options_.is_synchronous ? open_ + untold_ : open_;
+  return used >= options_.window ? 0 : options_.window - used;
+}
+
+uint64_t Dealer::first_untold() const {
+  for (const auto& [name, item] : items_) {
+    if (name.epoch != epoch_.epoch || !item.base.has_value()) continue;
+    if (item.batches.has_value() && item.known_below >= *item.batches) continue;
+    return *item.base + item.known_below;
+  }
+  return UINT64_MAX;
+}
+
+void Dealer::heard(Item& item, uint64_t done_below) {
+  if (done_below <= item.known_below) return;
+  untold_ -= done_below - item.known_below;
+  item.known_below = done_below;
+}
 
 void Dealer::add(HubBatch batch) {
   const BatchId id = batch.id;
@@ -104,6 +133,7 @@ void Dealer::lose_item(const ItemName& name) {
   if (it == items_.end()) return;
   const Item& item = it->second;
   open_ -= item.open.size();
+  untold_ -= item.done_below - item.known_below;
   // Whoever reads it again counts it from its watermark on.
   uint64_t done_again = 0, failed_again = 0;
   for (const auto& [number, entry] : item.open) {
@@ -205,11 +235,12 @@ std::vector<std::pair<ItemName, v1::WorkProgress>> Dealer::progress() const {
 void Dealer::known(const ItemName& name, const v1::WorkProgress& progress) {
   const auto it = items_.find(name);
   if (it == items_.end()) return;
-  it->second.known_below = std::max(it->second.known_below, progress.done_below());
+  heard(it->second, progress.done_below());
   it->second.limit = std::max(it->second.limit, begun_below(progress.position()));
 }
 
 bool Dealer::wants_renewal() const {
+  if (options_.is_synchronous && untold_ * kRowsAhead >= options_.window) return true;
   return std::any_of(items_.begin(), items_.end(), [&](const auto& entry) {
     const Item& item = entry.second;
     const bool is_behind = is_draining_ && item.known_below != item.done_below;
@@ -234,7 +265,10 @@ std::vector<std::pair<ItemName, v1::WorkProgress>> Dealer::finished() const {
 }
 
 void Dealer::acked(const ItemName& name) {
-  if (const auto it = items_.find(name); it != items_.end()) it->second.is_acked = true;
+  const auto it = items_.find(name);
+  if (it == items_.end()) return;
+  it->second.is_acked = true;
+  heard(it->second, it->second.done_below);
 }
 
 void Dealer::on_node_gone(uint32_t node) {
@@ -319,8 +353,8 @@ void Dealer::count_done(const BatchId& id, bool has_failed) {
   if (found == item.open.end() || found->second.is_done) return;
   found->second.is_reported = true;
   found->second.has_failed |= has_failed;
-  const Unit unit = unit_of(name, item, id.number);
-  // No member is done before the group is.
+  const Unit unit = unit_of(item, id.number);
+  // No member is done before the group is, and the group is known when all of it is made.
   for (const auto& [number, entry] : unit) {
     if (!entry->is_reported) return;
   }
@@ -344,6 +378,7 @@ void Dealer::advance(const ItemName& name, Item& item) {
          item.open.begin()->second.is_done) {
     item.open.erase(item.open.begin());
     ++item.done_below;
+    ++untold_;
     --open_;
   }
   if (item.is_finished()) check_counts(name, item);

@@ -26,7 +26,9 @@
 namespace starling {
 
 struct DealerOptions {
-  uint32_t window = 64;          // batches made and not below their item's watermark
+  // Batches made and not below their item's watermark: in synchronous jobs the one that the
+  // scheduler knows, and at least kRowsAhead rows of ranks.
+  uint32_t window = 64;
   Duration lease = seconds(60);  // of a batch
   Duration retry = milliseconds(20);
   uint32_t group_batches = 1;  // leased as one
@@ -68,7 +70,7 @@ struct EpochStart {
 
 class Dealer {
  public:
-  explicit Dealer(const DealerOptions& options) : options_(options) {}
+  explicit Dealer(const DealerOptions& options);
 
   // Items and batches, from whoever reads.
   //
@@ -202,16 +204,21 @@ class Dealer {
               v1::ReadSampleReply& reply);
   void count_done(const BatchId& id, bool has_failed);
   void advance(const ItemName& name, Item& item);
+  void heard(Item& item, uint64_t done_below);
+  // The number in the epoch of the first batch that the scheduler does not know to be done.
+  uint64_t first_untold() const;
   void check_counts(const ItemName& name, const Item& item);
 
   v1::DatasetState deal(const Message& request, TimePoint now, Message& reply);
   v1::DatasetState deal_any(const Message& request, TimePoint now, Message& reply);
   v1::DatasetState deal_slot(const Message& request, TimePoint now, Message& reply);
+  // True: there is one, dealt or about to be.
   bool deal_earlier(const Message& request, TimePoint now, Message& reply);
   bool deal_takeover(const Message& request, TimePoint now, Message& reply);
-  bool deal_unit(const ItemName& name, Item& item, uint64_t number, const Message& request,
-                 TimePoint now, Message& reply);
-  Unit unit_of(const ItemName& name, Item& item, uint64_t number);
+  bool deal_unit(Item& item, uint64_t number, const Message& request, TimePoint now,
+                 Message& reply);
+  // The batches of a group that are made and not below the watermark; empty: not all are made.
+  Unit unit_of(Item& item, uint64_t number) const;
   bool waits_for(const v1::Header& header) const;
   bool may_deal(const Item& item, uint64_t number, const Entry& entry) const;
   v1::BatchLease* lease(Entry& entry, const v1::Header& header, TimePoint now, Message& reply);
@@ -221,7 +228,8 @@ class Dealer {
 
   const DealerOptions options_;
   std::map<ItemName, Item> items_;
-  size_t open_ = 0;  // entries that are not below their watermark
+  size_t open_ = 0;      // entries that are not below their watermark
+  uint64_t untold_ = 0;  // batches below it of which the scheduler has not heard
   std::vector<BatchId> feeds_;
   std::map<uint64_t, Session> sessions_;
   uint64_t requests_ = 0;

@@ -138,7 +138,8 @@ v1::DatasetState Dealer::deal(const Message& request, TimePoint now, Message& re
     seen.asked = std::max(seen.asked, header.clock());
   }
   if (deal_takeover(request, now, reply)) return v1::DATASET_STATE_READY;
-  if (drain_clock_.has_value() && header.clock() >= *drain_clock_) return v1::DATASET_STATE_PAUSED;
+  const bool is_at_cut = drain_clock_.has_value() && header.clock() >= *drain_clock_;
+  if (is_at_cut && options_.is_synchronous) return v1::DATASET_STATE_PAUSED;
   if (is_ended_ && !is_draining_) {
     clock_dealt_ = std::max(clock_dealt_, header.clock() + 1);  // it ticks until it has left
     return v1::DATASET_STATE_END;
@@ -168,21 +169,24 @@ bool Dealer::may_deal(const Item& item, uint64_t number, const Entry& entry) con
   return !entry.is_done && entry.is_fed && number < item.limit;
 }
 
-Dealer::Unit Dealer::unit_of(const ItemName& name, Item& item, uint64_t number) {
+Dealer::Unit Dealer::unit_of(Item& item, uint64_t number) const {
   Unit unit;
-  const uint64_t size = options_.group_batches;
-  const uint64_t first = number / size * size;
-  for (auto it = item.open.lower_bound(first); it != item.open.end() && it->first < first + size;
-       ++it) {
+  const uint64_t first = number / options_.group_batches * options_.group_batches;
+  const uint64_t end = std::min(first + options_.group_batches, item.batches.value_or(UINT64_MAX));
+  for (auto it = item.open.lower_bound(first); it != item.open.end() && it->first < end; ++it) {
     unit.emplace_back(it->first, &it->second);
   }
-  return unit;
+  const bool is_whole = !unit.empty() && unit.back().first + 1 == end;
+  return is_whole ? unit : Unit();
 }
 
 v1::DatasetState Dealer::deal_any(const Message& request, TimePoint now, Message& reply) {
   const v1::Header& header = request.meta.header();
-  uint64_t most = request.meta.read_sample().batches_max();
-  if (drain_clock_.has_value()) most = std::min(most, *drain_clock_ - header.clock());
+  const uint64_t most = request.meta.read_sample().batches_max();
+  // Steps that the rank has to the clock of a cut. What is begun has to be done all the same: where
+  // it goes beyond, the cut drains anew.
+  uint64_t steps = UINT64_MAX;
+  if (drain_clock_.has_value()) steps = *drain_clock_ - std::min(*drain_clock_, header.clock());
   const auto given = [&] {
     return static_cast<uint32_t>(reply.meta.read_sample_reply().batches_size());
   };
@@ -193,8 +197,9 @@ v1::DatasetState Dealer::deal_any(const Message& request, TimePoint now, Message
       if (given() + size > most) return v1::DATASET_STATE_READY;
       const uint64_t first = it->first;
       const Entry& entry = it->second;
+      if (!entry.is_begun && given() + size > steps) break;
       const bool is_taken = entry.is_done || (entry.is_begun && entry.until > now);
-      const bool was_dealt = is_taken || deal_unit(name, item, first, request, now, reply);
+      const bool was_dealt = is_taken || deal_unit(item, first, request, now, reply);
       is_all_out = is_all_out && was_dealt;
       // A watermark is all that a cut keeps, so batches are begun in their order.
       if (!was_dealt && !entry.is_begun) break;
@@ -207,14 +212,10 @@ v1::DatasetState Dealer::deal_any(const Message& request, TimePoint now, Message
   return is_all_out ? state() : v1::DATASET_STATE_READY;
 }
 
-bool Dealer::deal_unit(const ItemName& name, Item& item, uint64_t number, const Message& request,
-                       TimePoint now, Message& reply) {
-  const Unit unit = unit_of(name, item, number);
-  const uint64_t end =
-      number / options_.group_batches * options_.group_batches + options_.group_batches;
-  const bool is_whole = unit.back().first + 1 == end ||
-                        (item.batches.has_value() && unit.back().first + 1 == *item.batches);
-  if (!is_whole) return false;
+bool Dealer::deal_unit(Item& item, uint64_t number, const Message& request, TimePoint now,
+                       Message& reply) {
+  const Unit unit = unit_of(item, number);
+  if (unit.empty()) return false;
   const bool is_begun = unit.front().second->is_begun;
   // While a cut drains only what is begun goes on; synchronous jobs go on to the cut's clock.
   if (is_draining_ && !drain_clock_.has_value() && !is_begun) return false;
@@ -250,6 +251,8 @@ v1::DatasetState Dealer::deal_slot(const Message& request, TimePoint now, Messag
     const auto it = item.open.find(number);
     if (it == item.open.end()) continue;
     if (it->second.is_done) return v1::DATASET_STATE_END_OF_EPOCH;
+    // Who takes the item over must have room for the whole row.
+    if (first + options_.ranks > first_untold() + options_.window) break;
     // The rank is the asker's: whoever had the batch before under this rank is gone.
     if (may_deal(item, number, it->second)) lease(it->second, header, now, reply);
     return v1::DATASET_STATE_READY;
@@ -268,9 +271,9 @@ bool Dealer::deal_earlier(const Message& request, TimePoint now, Message& reply)
       const uint64_t clock = epoch_.clock + (linear - epoch_.linear) / options_.ranks;
       if (clock >= header.clock()) return false;
       if ((linear - epoch_.linear) % options_.ranks != header.rank()) continue;
-      if (!may_deal(item, number, entry)) continue;
       // Its holder may ask ahead while it trains.
-      if (entry.session == header.session() && entry.until > now) continue;
+      if (entry.is_done || (entry.session == header.session() && entry.until > now)) continue;
+      if (!may_deal(item, number, entry)) return true;
       v1::BatchLease* out = lease(entry, header, now, reply);
       out->set_rank(header.rank());
       out->set_clock(clock);

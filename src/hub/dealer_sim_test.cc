@@ -81,6 +81,8 @@ struct ModelShard {
   std::set<BatchId> applied;
   std::map<ItemName, uint64_t> done_below;
   std::map<uint64_t, uint32_t> counts;  // of samples
+  std::set<BatchId> merged;             // groups whose sum of variables is applied
+  uint64_t dense = 0;                   // a variable: batches that its sums were made of
   uint64_t refused = 0;
 
   bool is_done(const BatchId& id) const {
@@ -232,9 +234,19 @@ class Cluster {
     }
     ++epoch;
   }
-  // Wrong counts of samples.
+  // The last batch of a group carries what all of them have merged.
+  void apply_merged(uint32_t number, const std::vector<BatchId>& group) {
+    ModelShard& shard = shards[number];
+    if (shard.is_done(group.front())) return;
+    if (!shard.merged.insert(group.front()).second && !plan.forgets) return;
+    shard.dense += group.size();
+  }
+  // Wrong counts of samples, and of batches in the variable.
   size_t wrong() const {
     size_t out = 0;
+    for (const ModelShard& shard : shards) {
+      out += shard.dense != uint64_t{plan.epochs} * plan.items * plan.batches ? 1 : 0;
+    }
     for (uint64_t sample = 0; sample < uint64_t{plan.items} * plan.batches * kSamples; ++sample) {
       const auto& counts = shards[sample % kShards].counts;
       const auto it = counts.find(sample);
@@ -383,10 +395,11 @@ void TrainerActor::heard(uint64_t number, const Message& reply) {
 // Until the shard acknowledges; one that does not know the batch is fed again.
 void TrainerActor::push(const BatchId& id, uint32_t shard) {
   if (is_dead || !unpushed_.contains({id, shard})) return;
-  cluster_.weather.send([this, id, shard] {
+  cluster_.weather.send([this, id, shard, group = trained_] {
     ModelShard& target = cluster_.shards[shard];
     const bool is_known =
         target.is_done(id) || target.applied.contains(id) || target.prepared.contains(id);
+    if (is_known && id == group.back()) cluster_.apply_merged(shard, group);
     if (is_known) cluster_.apply(shard, id);
     cluster_.weather.send([this, id, shard, is_known] {
       if (is_known) return pushed(id, shard);

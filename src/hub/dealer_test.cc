@@ -206,6 +206,23 @@ TEST(Dealer, LeasesAGroupAsOneAndCountsItWhenAllOfItIsReported) {
   EXPECT_EQ(dealer.counts().batches_done(), 2U);
 }
 
+TEST(Dealer, DealsAWholeGroupAgainAndAShorterOneAtTheEndOfAnItem) {
+  Dealer dealer({.lease = seconds(1), .group_batches = 4});
+  add_whole_item(dealer, {0, 0}, 6);
+  Asker one{.session = 1};
+  Asker two{.session = 2};
+  const Ids first{{0, 0, 0}, {0, 0, 1}, {0, 0, 2}, {0, 0, 3}};
+  EXPECT_EQ(ids_in(dealer.read(one.ask(5), kStart)), first);
+  // One given back is not dealt while the others are held.
+  Message back = one.ask(0);
+  to_proto({0, 0, 1}, back.meta.mutable_read_sample()->add_given_back());
+  (void)dealer.read(back, kStart);
+  const Message rest = dealer.read(two.ask(8), kStart);
+  EXPECT_EQ(ids_in(rest), (Ids{{0, 0, 4}, {0, 0, 5}}));
+  EXPECT_EQ(batch_id_of(rest.meta.read_sample_reply().batches(1).group()), (BatchId{0, 0, 4}));
+  EXPECT_EQ(ids_in(dealer.read(two.ask(4), kStart + seconds(2))), first);
+}
+
 TEST(Dealer, WhoTakesAnItemOverDealsTheSameIdsFromTheWatermarkOn) {
   Dealer dealer({});
   add_whole_item(dealer, {2, 5}, 4, 1, 3);
@@ -293,6 +310,23 @@ TEST(BoundedDealer, DealsNoFurtherThanTheClockOfACut) {
   EXPECT_EQ(dealer.drained_at(), 5U);
 }
 
+TEST(BoundedDealer, ARankTicksToTheClockOfACutWhereAGroupDoesNotFit) {
+  Dealer dealer({.lease = seconds(1), .group_batches = 4, .has_clocks = true});
+  add_whole_item(dealer, {0, 0}, 8);
+  Asker one{.session = 1, .rank = 0, .clock = 0};
+  Asker two{.session = 2, .rank = 1, .clock = 0};
+  const Ids first{{0, 0, 0}, {0, 0, 1}, {0, 0, 2}, {0, 0, 3}};
+  EXPECT_EQ(ids_in(dealer.read(one.ask(4), kStart)), first);
+  dealer.drain(4);
+  two.clock = 2;
+  const Message reply = dealer.read(two.ask(4), kStart);
+  EXPECT_TRUE(ids_in(reply).empty());
+  EXPECT_TRUE(reply.meta.read_sample_reply().tick());
+  // What is begun has to be done before the cut, which then lies later.
+  EXPECT_EQ(ids_in(dealer.read(two.ask(4), kStart + seconds(2))), first);
+  EXPECT_EQ(dealer.drained_at(), 6U);
+}
+
 TEST(BoundedDealer, ARankWithoutDataTicksWhileOthersOrACutWaitForIt) {
   Dealer dealer({.has_clocks = true});
   add_whole_item(dealer, {0, 0}, 1);
@@ -367,6 +401,72 @@ TEST_F(SynchronousDealer, AReturningRankGetsWhatItHasMissedWithItsClock) {
   EXPECT_EQ(missed.meta.read_sample_reply().batches(0).clock(), 0U);
   EXPECT_EQ(missed.meta.read_sample_reply().batches(0).rank(), 0U);
   EXPECT_THAT(ids_in(ask(back, {{0, 0, 0}})), ElementsAre(BatchId{0, 0, 2}));
+}
+
+TEST_F(SynchronousDealer, DealsNothingLaterBeforeWhatARankHasMissed) {
+  // The first batch is being fed again, and the second of the rank is ready.
+  Dealer dealer({.has_clocks = true, .is_synchronous = true, .ranks = 1});
+  dealer.begin_epoch({});
+  dealer.add_item({0, 0}, 0, 1);
+  dealer.set_base({0, 0}, 0);
+  dealer.add(batch_of({0, 0, 0}));
+  dealer.add(batch_of({0, 0, 1}));
+  dealer.end_item({0, 0}, 2, {.samples_read = 2 * kSamples});
+  for (const auto& [name, progress] : dealer.progress()) dealer.known(name, progress);
+  dealer.fed({0, 0, 1});
+  Asker back{.session = 3, .rank = 0, .clock = 1};
+  EXPECT_THAT(ids_in(dealer.read(back.ask(1), kStart)), IsEmpty());
+  dealer.fed({0, 0, 0});
+  EXPECT_THAT(ids_in(dealer.read(back.ask(1), kStart)), ElementsAre(BatchId{0, 0, 0}));
+}
+
+// Ranks 0 and 2 wait at the shards for rank 1 and ask nobody: whatever the scheduler has not heard
+// of, a hub that comes anew has to make the batch of rank 1.
+TEST_F(SynchronousDealer, AHubThatComesAnewDealsTheRowThatRanksWaitIn) {
+  constexpr uint64_t kBatches = 300;
+  const auto make = [](uint64_t done_below, uint64_t begun_below) {
+    auto dealer = std::make_unique<Dealer>(
+        DealerOptions{.window = 12, .has_clocks = true, .is_synchronous = true, .ranks = 3});
+    dealer->begin_epoch({});
+    dealer->add_item({0, 0}, done_below, begun_below);
+    dealer->set_base({0, 0}, 0);
+    return dealer;
+  };
+  const auto fill = [](Dealer& dealer, uint64_t& next) {
+    while (next < kBatches && dealer.room() > 0) dealer.add(batch_of({0, 0, next++}));
+    for (const BatchId& id : dealer.take_feeds()) dealer.fed(id);
+  };
+  const auto first = make(0, 0);
+  uint64_t next = 0, begun = 0;
+  std::vector<Asker> ranks{
+      {.session = 1, .rank = 0}, {.session = 2, .rank = 1}, {.session = 3, .rank = 2}};
+  for (const auto& [name, progress] : first->progress()) {
+    begun = Dealer::begun_below(progress.position());
+    first->known(name, progress);
+  }
+  // The scheduler hears nothing more; steps go on as long as ranks 0 and 2 get batches.
+  uint64_t clock = 0;
+  for (bool is_dealt = true; is_dealt; ++clock) {
+    for (Asker& rank : ranks) {
+      fill(*first, next);
+      rank.clock = clock;
+      Message request = rank.ask(1);
+      if (clock > 0) report_done(request, {{0, 0, (clock - 1) * 3 + rank.rank}});
+      is_dealt = is_dealt && !ids_in(first->read(request, kStart)).empty();
+    }
+    ASSERT_LT(clock, kBatches);
+  }
+  EXPECT_TRUE(first->wants_renewal());
+  const auto second = make(0, begun);
+  next = 0;
+  fill(*second, next);
+  for (uint64_t at = 0; at + 1 < clock; ++at) {
+    Asker rank{.session = 9, .number = at, .rank = 1, .clock = clock - 2};
+    Message request = rank.ask(1);
+    if (at > 0) report_done(request, {{0, 0, (at - 1) * 3 + 1}});
+    EXPECT_THAT(ids_in(second->read(request, kStart)), ElementsAre(BatchId{0, 0, at * 3 + 1}));
+    fill(*second, next);
+  }
 }
 
 TEST_F(SynchronousDealer, DealsUpToTheClockOfACut) {

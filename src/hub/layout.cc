@@ -40,15 +40,19 @@ std::vector<ShardMessage> feeds_of(const Batch& batch, const SampleSchema& schem
                                    const std::vector<BatchTable>& tables, const BatchPlace& place) {
   std::vector<ShardMessage> out;
   for (uint32_t shard = 0; shard < batch.shards.size(); ++shard) {
-    ShardMessage& one = out.emplace_back();
-    one.shard = shard;
-    to_proto(place.id, one.message.meta.mutable_header()->mutable_batch());
-    v1::FeedSampleOption* option = one.message.meta.mutable_feed_sample();
+    ShardMessage empty;
+    empty.shard = shard;
+    to_proto(place.id, empty.message.meta.mutable_header()->mutable_batch());
+    v1::FeedSampleOption* option = empty.message.meta.mutable_feed_sample();
     option->set_samples(batch.samples);
     option->set_window(place.window);
     option->set_step(place.step);
-    for (const ShardPart& part : batch.shards[shard].parts) {
-      add_part(part, schema, tables, one.message);
+    const std::vector<ShardPart>& parts = batch.shards[shard].parts;
+    if (!place.is_fused) option->set_parts_announced(static_cast<uint32_t>(parts.size()));
+    out.push_back(empty);
+    for (size_t i = 0; i < parts.size(); ++i) {
+      if (i > 0 && !place.is_fused) out.push_back(empty);
+      add_part(parts[i], schema, tables, out.back().message);
     }
   }
   return out;

@@ -18,9 +18,10 @@ struct BatchPlace {
   uint64_t step = 0;         // its number in the order of the job
   uint64_t map_version = 0;  // by which it was assembled
   uint32_t window = 64;      // of this hub on every shard
+  bool is_fused = true;      // all tables of a shard in one message; else one each
 };
 
-// One FeedSample per shard, watermarks left out.
+// FeedSample of every shard, watermarks left out.
 std::vector<ShardMessage> feeds_of(const Batch& batch, const SampleSchema& schema,
                                    const std::vector<BatchTable>& tables, const BatchPlace& place);
 // What the dealer deals.

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <optional>
 
 namespace starling {
 namespace {
@@ -21,30 +20,17 @@ Status at(const std::string& path, const Origin& origin, const Status& status) {
   return with_context(status, fmt::format("{}: {}", origin.text, path));
 }
 
-// {clip: {low: 0, high: 1}}, {bucketise: {boundaries: [1, 2]}} or plain log.
-StatusOr<v1::Rule> rule_of(const Choice& choice) {
+void add_value(v1::Rule* rule, const std::string& name, double number) {
+  v1::NamedValue* value = rule->add_values();
+  value->set_name(name);
+  value->set_value(number);
+}
+
+StatusOr<v1::Rule> rule_of(const std::string& path, const Choice& choice) {
   v1::Rule rule;
   rule.set_name(choice.name);
-  const auto add = [&](const std::string& name, const ConfValue& value) -> Status {
-    const std::optional<double> number = parse_real(value.text);
-    if (value.kind != ConfValue::Kind::kScalar || !number.has_value()) {
-      return invalid_argument("{}.{} is {}, a number is needed", choice.name, name, value.named());
-    }
-    v1::NamedValue* out = rule.add_values();
-    out->set_name(name);
-    out->set_value(*number);
-    return absl::OkStatus();
-  };
-  for (const ConfMember& member : choice.params.members) {
-    if (member.value.kind != ConfValue::Kind::kList) {
-      STARLING_RETURN_IF_ERROR(add(member.key, member.value));
-      continue;
-    }
-    for (size_t i = 0; i < member.value.items.size(); ++i) {
-      STARLING_RETURN_IF_ERROR(
-          add(fmt::format("{}{}", member.key.front(), i), member.value.items[i]));
-    }
-  }
+  STARLING_ASSIGN_OR_RETURN(const auto numbers, numbers_of(path, choice));
+  for (const auto& [name, number] : numbers) add_value(&rule, name, number);
   return rule;
 }
 
@@ -57,11 +43,8 @@ Status set_field(const FieldSection& section, v1::FieldOptions* out) {
   out->set_column(section.column);
   out->set_separator(section.separator);
   for (const Choice& choice : section.transforms) {
-    const StatusOr<v1::Rule> rule = rule_of(choice);
-    if (!rule.ok()) {
-      return at(fmt::format("fields.{}.transforms", section.name), choice.origin, rule.status());
-    }
-    *out->add_transforms() = *rule;
+    STARLING_ASSIGN_OR_RETURN(*out->add_transforms(),
+                              rule_of(fmt::format("fields.{}.transforms", section.name), choice));
   }
   for (const std::string& field : section.cross) out->add_cross(field);
   if (!section.fallback.empty()) out->set_fallback(section.fallback);
@@ -107,12 +90,6 @@ Status set_format(const DataSection& data, v1::FormatOptions* out) {
   out->set_with_content(with_content);
   out->set_line_bytes_max(static_cast<uint64_t>(line_bytes_max));
   return absl::OkStatus();
-}
-
-void add_value(v1::Rule* rule, const std::string& name, double number) {
-  v1::NamedValue* value = rule->add_values();
-  value->set_name(name);
-  value->set_value(number);
 }
 
 // data.split says what the test is; training has the rest.
@@ -213,6 +190,7 @@ StatusOr<v1::StartSampleOption> train_dataset(const JobOptions& job) {
       out.mutable_memory()->add_slots_shuffle(field);
     }
   }
+  out.set_group_batches(static_cast<uint32_t>(job.dense.merge_steps));
   if (job.train.staleness == 0) {
     out.set_staleness(0);
     out.set_ranks(static_cast<uint32_t>(job.cluster.trainers * job.train.threads));

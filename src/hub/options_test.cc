@@ -94,7 +94,7 @@ TEST(HubOptions, MistakesNameTheirKey) {
               HasSubstr("there are rate, equals and from"));
   EXPECT_THAT(error_of("data: {format: csv, train: a}\n"
                        "fields: [{name: f, transforms: {clip: {low: x}}}]"),
-              HasSubstr("job.yaml:2: fields.f.transforms: clip.low is \"x\""));
+              HasSubstr("job.yaml:2: fields.f.transforms.clip.low is \"x\""));
 }
 
 TEST(HubOptions, FieldKindsOfTheProtocolAreThoseOfTheData) {
