@@ -18,7 +18,7 @@
 #include "trainer/evaluator.h"
 #include "trainer/learner.h"
 #include "trainer/model.h"
-#include "trainer/variables.h"
+#include "worker/variables.h"
 #include "worker/worker.h"
 
 namespace starling {

@@ -90,7 +90,7 @@ StatusOr<std::unique_ptr<StepBatch>> batch_of(const Message& reply, const v1::Ba
 // acted on at the caller's next visit.
 class Worker::Core : public std::enable_shared_from_this<Core> {
  public:
-  Core(HubClient& hubs, PsClient& ps, WorkerOptions options)
+  Core(HubClient& hubs, Communicator& ps, WorkerOptions options)
       : hubs_(hubs),
         ps_(ps),
         options_(std::move(options)),
@@ -123,27 +123,38 @@ class Worker::Core : public std::enable_shared_from_this<Core> {
     const MutexLock lock(mutex_);
     return counts_;
   }
-  PsClient::Routes routes_of(const StepBatch& batch) {
+  Communicator::Routes routes_of(const StepBatch& batch) {
     const MutexLock lock(mutex_);
     return slot_of(batch.id)->routes;
   }
+  // Adds gradients of variables to those of the batch's group; false: it stands alone.
+  bool merge(const StepBatch& batch, const std::vector<WorkerVariable>& dense);
 
  private:
-  // kBare: applied before by somebody else; its tick is all that is left.
-  enum class State { kRead, kLooking, kReady, kOut, kBare, kPushing };
+  // kBare: applied before by somebody else; its tick is all that is left. kPushed: acknowledged;
+  // its group is not.
+  enum class State { kRead, kLooking, kReady, kOut, kBare, kPushing, kPushed };
+  // Batches under one lease, whose gradients of variables are pushed as their sum, with the last of
+  // them.
+  struct Group {
+    v1::BatchId id;
+    std::vector<WorkerVariable> sums;  // the caller's thread alone
+  };
   struct Slot {
     v1::BatchId id;
+    std::shared_ptr<Group> group;  // null: it stands alone
     State state = State::kRead;
     uint32_t hub = 0;
     TimePoint renewed_at;
     Duration lease{};
     uint64_t samples = 0;
-    PsClient::Routes routes;  // by which it was fed
+    Communicator::Routes routes;  // by which it was fed
     std::unique_ptr<StepBatch> batch;
     bool has_clock = false;
     uint32_t rank = 0;
     uint64_t clock = 0;
     bool is_refused = false;
+    bool is_given_up = false;  // another of its group went back: so does this one, when it ends
   };
   using SlotPtr = std::shared_ptr<Slot>;
   struct Hub {
@@ -178,12 +189,24 @@ class Worker::Core : public std::enable_shared_from_this<Core> {
   void on_looked_up(const SlotPtr& slot, StatusOr<std::vector<Message>> replies);
   void on_pushed(const SlotPtr& slot, const Status& status);
 
+  // In the order of clocks, behind all that is begun.
+  std::deque<SlotPtr>::iterator place_of(const Slot& slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return std::find_if(slots_.begin(), slots_.end(), [&](const SlotPtr& other) {
+      return slot.has_clock && other->state == State::kRead && other->clock > slot.clock;
+    });
+  }
   SlotPtr slot_of(const v1::BatchId& id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // The slots under the same lease, itself included.
+  std::vector<SlotPtr> members_of(const SlotPtr& slot) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void add_sums(const SlotPtr& slot, std::vector<Message>& messages)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void report_pushed(const SlotPtr& slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void forget(const SlotPtr& slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // The hub is gone: what it has read and not trained is read again by another.
   void end_counts(uint32_t hub) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void give_back(const SlotPtr& slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   size_t in_state(State state) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  size_t unsent() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool is_reported() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool is_over() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // One turn, then a wait for an answer. DeadlineExceeded, or what went wrong.
@@ -191,7 +214,7 @@ class Worker::Core : public std::enable_shared_from_this<Core> {
   Deadline attempt() const { return Deadline::in(real_, options_.attempt); }
 
   HubClient& hubs_;
-  PsClient& ps_;
+  Communicator& ps_;
   const WorkerOptions options_;
   const bool is_synchronous_;
   const bool has_clocks_;
@@ -218,9 +241,15 @@ Worker::Core::SlotPtr Worker::Core::slot_of(const v1::BatchId& id) {
   return nullptr;
 }
 
-void Worker::Core::forget(const SlotPtr& slot) {
-  slots_.erase(std::find(slots_.begin(), slots_.end(), slot));
+std::vector<Worker::Core::SlotPtr> Worker::Core::members_of(const SlotPtr& slot) const {
+  if (slot->group == nullptr) return {slot};
+  std::vector<SlotPtr> out;
+  std::copy_if(slots_.begin(), slots_.end(), std::back_inserter(out),
+               [&](const SlotPtr& other) { return other->group == slot->group; });
+  return out;
 }
+
+void Worker::Core::forget(const SlotPtr& slot) { std::erase(slots_, slot); }
 
 void Worker::Core::end_counts(uint32_t hub) {
   const auto it = dataset_counts_.find(hub);
@@ -230,15 +259,27 @@ void Worker::Core::end_counts(uint32_t hub) {
   dataset_counts_.erase(it);
 }
 
+// With its group: what the group has merged is whole or nothing.
 void Worker::Core::give_back(const SlotPtr& slot) {
-  *known_[slot->hub].report.add_given_back() = slot->id;
-  ++counts_.given_back;
-  forget(slot);
+  for (const SlotPtr& member : members_of(slot)) {
+    if (member != slot && member->state >= State::kOut && member->state != State::kPushed) {
+      member->is_given_up = true;
+      continue;
+    }
+    *known_[member->hub].report.add_given_back() = member->id;
+    ++counts_.given_back;
+    forget(member);
+  }
 }
 
 size_t Worker::Core::in_state(State state) const {
   return std::count_if(slots_.begin(), slots_.end(),
                        [state](const SlotPtr& slot) { return slot->state == state; });
+}
+
+size_t Worker::Core::unsent() const {
+  return std::count_if(slots_.begin(), slots_.end(),
+                       [](const SlotPtr& slot) { return slot->state < State::kPushing; });
 }
 
 bool Worker::Core::is_reported() const {
@@ -358,7 +399,7 @@ void Worker::Core::ask_hubs(TimePoint now) {
   for (const uint32_t id : alive) known_[id];
   // Room for what is read and not yet trained; at staleness 0 one is asked for at a time, because
   // a request names the clock.
-  const size_t held = slots_.size() - in_state(State::kPushing);
+  const size_t held = unsent();
   const bool is_asking = std::any_of(known_.begin(), known_.end(),
                                      [](const auto& entry) { return entry.second.is_asked; });
   size_t room = options_.ahead + 1 > held ? options_.ahead + 1 - held : 0;
@@ -374,7 +415,8 @@ void Worker::Core::ask_hubs(TimePoint now) {
     }
     const bool may_read = room > 0 && now >= hub.ask_at && hub.state != v1::DATASET_STATE_END;
     if (!may_read && !hub.has_report()) continue;
-    ask(id, hub, may_read ? static_cast<uint32_t>(room) : 0);
+    const auto wanted = std::max(static_cast<uint32_t>(room), options_.dataset.group_batches());
+    ask(id, hub, may_read ? wanted : 0);
     if (may_read) room = 0;
   }
 }
@@ -439,7 +481,7 @@ void Worker::Core::on_read(uint32_t id, const v1::ReadSampleOption& told,
       return is_same(slot->id, lost) && slot->state < State::kOut;
     });
     // One that is out or being pushed ends by the shards' word, which know what has been applied.
-    if (found != slots_.end()) slots_.erase(found);
+    if (found != slots_.end()) give_back(*found);
   }
   if (read.batches_size() > 0) return take_leases(id, *reply);
   if (told.batches_max() == 0) return;
@@ -449,10 +491,16 @@ void Worker::Core::on_read(uint32_t id, const v1::ReadSampleOption& told,
 }
 
 void Worker::Core::take_leases(uint32_t id, const Message& reply) {
-  const PsClient::Routes routes = ps_.routes();
+  const Communicator::Routes routes = ps_.routes();
+  std::shared_ptr<Group> group;
+  std::vector<SlotPtr> unfit;
   for (const v1::BatchLease& lease : reply.meta.read_sample_reply().batches()) {
     auto slot = std::make_shared<Slot>();
     slot->id = lease.batch();
+    if (lease.has_group() && (group == nullptr || !is_same(group->id, lease.group()))) {
+      group = std::make_shared<Group>(Group{.id = lease.group(), .sums = {}});
+    }
+    if (lease.has_group()) slot->group = group;
     slot->hub = id;
     slot->renewed_at = real_.now();
     slot->lease = milliseconds(lease.lease_ms());
@@ -464,11 +512,12 @@ void Worker::Core::take_leases(uint32_t id, const Message& reply) {
       slot->has_clock = true;
       slot->rank = lease.has_rank() ? lease.rank() : options_.rank;
       slot->clock = lease.has_rank() ? lease.clock() : read_clock_;
-      if (!is_takeover) read_clock_ = slot->clock + 1;
+      // One that was missed comes with its own clock; what is read next is not before that.
+      if (!is_takeover) read_clock_ = std::max(read_clock_, slot->clock + 1);
     }
+    slots_.insert(place_of(*slot), slot);
     if (routes == nullptr || routes->version() != lease.map_version()) {
-      slots_.push_back(slot);
-      give_back(slot);
+      unfit.push_back(slot);
       continue;
     }
     StatusOr<std::unique_ptr<StepBatch>> batch = batch_of(reply, lease, routes->shards());
@@ -477,7 +526,9 @@ void Worker::Core::take_leases(uint32_t id, const Message& reply) {
       return;
     }
     slot->batch = *std::move(batch);
-    slots_.push_back(std::move(slot));
+  }
+  for (const SlotPtr& slot : unfit) {
+    if (std::find(slots_.begin(), slots_.end(), slot) != slots_.end()) give_back(slot);
   }
 }
 
@@ -489,7 +540,7 @@ void Worker::Core::look_up_ahead() {
   uint32_t before = 0;  // steps that are begun and whose push is not sent
   const std::deque<SlotPtr> slots = slots_;
   for (const SlotPtr& slot : slots) {
-    if (slot->state == State::kPushing) continue;
+    if (slot->state >= State::kPushing) continue;
     if (before > ahead || (is_synchronous_ && before > 0)) return;
     if (slot->state == State::kRead) look_up(slot);
     ++before;
@@ -586,10 +637,12 @@ void Worker::Core::empty_step() {
 
 void Worker::Core::send(const SlotPtr& slot, std::vector<Message> messages) {
   slot->state = State::kPushing;
+  add_sums(slot, messages);
   std::vector<ShardMessage> sent;
   for (uint32_t shard = 0; shard < messages.size(); ++shard) {
-    *messages[shard].meta.mutable_header() =
-        step_message(slot->id, slot->rank, slot->clock).meta.header();
+    v1::Header* header = messages[shard].meta.mutable_header();
+    *header = step_message(slot->id, slot->rank, slot->clock).meta.header();
+    if (slot->group != nullptr) *header->mutable_group() = slot->group->id;
     messages[shard].meta.mutable_push_grad();
     sent.push_back({shard, std::move(messages[shard])});
   }
@@ -599,25 +652,69 @@ void Worker::Core::send(const SlotPtr& slot, std::vector<Message> messages) {
            });
 }
 
+// The last of a group carries what all of it have merged.
+void Worker::Core::add_sums(const SlotPtr& slot, std::vector<Message>& messages) {
+  if (slot->group == nullptr) return;
+  for (const SlotPtr& member : members_of(slot)) {
+    if (member->state < State::kPushing || member->is_given_up) return;
+  }
+  for (const WorkerVariable& sum : slot->group->sums) {
+    const Status status =
+        add_dense_grads(*slot->routes, *sum.options,
+                        {.variable = sum.options->name(), .values = sum.gradient}, messages);
+    if (!status.ok()) failure_ = status;
+  }
+}
+
+bool Worker::Core::merge(const StepBatch& batch, const std::vector<WorkerVariable>& dense) {
+  std::shared_ptr<Group> group;
+  {
+    const MutexLock lock(mutex_);
+    group = slot_of(batch.id)->group;
+  }
+  if (group == nullptr) return false;
+  for (size_t i = 0; i < dense.size(); ++i) {
+    const std::span<const float> from = dense[i].gradient.values<float>();
+    if (i == group->sums.size()) {
+      Tensor sum = Tensor::allocate(DType::kFloat32, dense[i].gradient.shape());
+      std::copy(from.begin(), from.end(), sum.mutable_values<float>().begin());
+      group->sums.push_back({.options = dense[i].options, .gradient = std::move(sum)});
+      continue;
+    }
+    const std::span<float> to = group->sums[i].gradient.mutable_values<float>();
+    std::transform(to.begin(), to.end(), from.begin(), to.begin(), std::plus<>());
+  }
+  return true;
+}
+
+// No batch is done before its group is.
+void Worker::Core::report_pushed(const SlotPtr& slot) {
+  if (slot->is_given_up) return give_back(slot);
+  const std::vector<SlotPtr> members = members_of(slot);
+  const bool is_whole = std::all_of(members.begin(), members.end(), [](const SlotPtr& member) {
+    return member->state == State::kPushed;
+  });
+  if (!is_whole) return;
+  for (const SlotPtr& member : members) {
+    v1::ReadSampleOption& report = known_[member->hub].report;
+    *(member->is_refused ? report.add_failed() : report.add_done()) = member->id;
+    counts_.refused += member->is_refused ? 1 : 0;
+    counts_.batches += member->is_refused ? 0 : 1;
+    counts_.samples += member->is_refused ? 0 : member->samples;
+    forget(member);
+  }
+}
+
 void Worker::Core::on_pushed(const SlotPtr& slot, const Status& status) {
   const MutexLock lock(mutex_);
   changed_.notify_one();
+  slot->state = State::kPushed;
   const bool is_empty = slot->id.epoch() == kNoEpoch;
   const v1::Reason reason = reason_of(status);
-  if (status.ok() || reason == v1::REASON_ALREADY_DONE) {
-    if (!is_empty) {
-      v1::ReadSampleOption& report = known_[slot->hub].report;
-      *(slot->is_refused ? report.add_failed() : report.add_done()) = slot->id;
-      counts_.refused += slot->is_refused ? 1 : 0;
-      counts_.batches += slot->is_refused ? 0 : 1;
-      counts_.samples += slot->is_refused ? 0 : slot->samples;
-    }
-    return forget(slot);
-  }
-  if (reason == v1::REASON_CONTENT_REFUSED && !is_empty) {
-    *known_[slot->hub].report.add_failed() = slot->id;
-    ++counts_.refused;
-    return forget(slot);
+  if (reason == v1::REASON_CONTENT_REFUSED) slot->is_refused = true;
+  if (status.ok() || reason == v1::REASON_ALREADY_DONE ||
+      (reason == v1::REASON_CONTENT_REFUSED && !is_empty)) {
+    return is_empty ? forget(slot) : report_pushed(slot);
   }
   if ((reason == v1::REASON_UNKNOWN_BATCH || reason == v1::REASON_STALE_MAP) && !is_empty) {
     return give_back(slot);
@@ -625,7 +722,7 @@ void Worker::Core::on_pushed(const SlotPtr& slot, const Status& status) {
   failure_ = status;
 }
 
-Worker::Worker(HubClient& hubs, PsClient& ps, WorkerOptions options)
+Worker::Worker(HubClient& hubs, Communicator& ps, WorkerOptions options)
     : core_(std::make_shared<Core>(hubs, ps, std::move(options))) {}
 Worker::~Worker() = default;
 
@@ -636,11 +733,13 @@ StatusOr<std::unique_ptr<StepBatch>> Worker::next(Deadline deadline) {
 Status Worker::push(std::unique_ptr<StepBatch> batch, const StepLayout::Gradients& gradients,
                     const std::vector<WorkerVariable>& dense, Deadline deadline) {
   std::vector<Message> messages = batch->layout.pushes(gradients);
-  const PsClient::Routes routes = core_->routes_of(*batch);
-  for (const WorkerVariable& variable : dense) {
-    STARLING_RETURN_IF_ERROR(add_dense_grads(
-        *routes, *variable.options,
-        {.variable = variable.options->name(), .values = variable.gradient}, messages));
+  if (!core_->merge(*batch, dense)) {
+    const Communicator::Routes routes = core_->routes_of(*batch);
+    for (const WorkerVariable& variable : dense) {
+      STARLING_RETURN_IF_ERROR(add_dense_grads(
+          *routes, *variable.options,
+          {.variable = variable.options->name(), .values = variable.gradient}, messages));
+    }
   }
   for (Message& message : messages) {
     v1::PushGradOption* option = message.meta.mutable_push_grad();

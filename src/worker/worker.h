@@ -66,8 +66,8 @@ struct WorkerCounts {
 
 class Worker {
  public:
-  // The clients outlive it; the job's tables are known to `ps`.
-  Worker(HubClient& hubs, PsClient& ps, WorkerOptions options);
+  // Both outlive it; the job's tables are known to `ps`.
+  Worker(HubClient& hubs, Communicator& ps, WorkerOptions options);
   // Batches that are held are given back by the end of their leases.
   ~Worker();
 

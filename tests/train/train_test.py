@@ -76,6 +76,12 @@ class TrainTest(unittest.TestCase):
             with self.subTest(sets=sets):
                 self.assertEqual(self.train(self.job, *sets)[0], 2 * 20000)
 
+    def test_gradients_merged_over_steps_learn_as_well(self):
+        (trained, plain), (merged_trained, merged) = self.train(self.job), self.train(
+            self.job, "dense.merge_steps=4", "train.threads=2")
+        self.assertEqual(merged_trained, trained)
+        self.assertAlmostEqual(merged[-1][0], plain[-1][0], delta=0.02)
+
     def test_batches_that_are_not_numbers_stop_the_job_or_are_left_out(self):
         explodes = ("dense.optimizer={sgd: {lr: 1000000}}", "train.gradient_scale=1000000")
         ended = starling("train", self.job, "--set", explodes[0], "--set", explodes[1])
@@ -97,6 +103,8 @@ class TrainTest(unittest.TestCase):
         for sets, word in ((("model={lr: {}}",), "lr"), (("data.train=[/nowhere/x]",), "/nowhere/x"),
                            (("model={deepfn: {}}",), "deepfm"), (("train.loss=softmax",), "two labels"),
                            (("train.staleness=0", "dense.sharing=hogwild"), "dense.sharing private"),
+                           (("train.staleness=0", "dense.merge_steps=4"), "staleness 0"),
+                           (("dense.home=trainer", "dense.merge_steps=4"), "dense.merge_steps"),
                            (("train.dump=/tmp/x", "train.dump_fields=[C99]"), "C99"),
                            (("model={torchscript: /nowhere/x.pt}",), "/nowhere/x.pt")):
             with self.subTest(sets=sets):

@@ -1,4 +1,4 @@
-#include "trainer/variables.h"
+#include "worker/variables.h"
 
 #include <algorithm>
 
@@ -10,15 +10,18 @@ namespace {
 Status check(const JobOptions& job) {
   const DenseSection& dense = job.dense;
   const bool is_kept_here = dense.home == "trainer";
-  if (dense.merge_steps > 1) {
-    return unimplemented("dense.merge_steps {}: gradients of variables travel with each step",
-                         dense.merge_steps);
-  }
   if (job.train.staleness == 0) {
-    if (is_kept_here || dense.sharing == "hogwild" || dense.pull_every > 1) {
+    if (is_kept_here || dense.sharing == "hogwild" || dense.pull_every > 1 ||
+        dense.merge_steps > 1) {
       return invalid_argument(
-          "train.staleness 0 needs dense.home ps, dense.sharing private and dense.pull_every 1");
+          "train.staleness 0 needs dense.home ps, dense.sharing private, dense.pull_every 1 and "
+          "dense.merge_steps 1");
     }
+  }
+  if (is_kept_here && dense.merge_steps > 1) {
+    return invalid_argument(
+        "dense.home trainer pushes no gradients: dense.merge_steps is 1, not {}",
+        dense.merge_steps);
   }
   if (is_kept_here && job.cluster.trainers != 1) {
     return invalid_argument("dense.home trainer needs cluster.trainers 1, not {}",
@@ -29,14 +32,14 @@ Status check(const JobOptions& job) {
 
 }  // namespace
 
-Variables::Variables(const JobOptions& job, PsClient& ps, const v1::CreateOption& schema)
+Variables::Variables(const JobOptions& job, Communicator& ps, const v1::CreateOption& schema)
     : schema_(schema),
       ps_(ps),
       pull_every_(static_cast<uint64_t>(job.dense.pull_every)),
       is_kept_here_(job.dense.home == "trainer"),
       is_shared_(job.dense.sharing == "hogwild") {}
 
-StatusOr<std::unique_ptr<Variables>> Variables::make(const JobOptions& job, PsClient& ps,
+StatusOr<std::unique_ptr<Variables>> Variables::make(const JobOptions& job, Communicator& ps,
                                                      const v1::CreateOption& schema,
                                                      size_t workers) {
   STARLING_RETURN_IF_ERROR(check(job));

@@ -24,7 +24,7 @@ namespace starling {
 class Variables {
  public:
   // `schema` outlives it. InvalidArgument: what synchronous jobs or several trainers cannot have.
-  static StatusOr<std::unique_ptr<Variables>> make(const JobOptions& job, PsClient& ps,
+  static StatusOr<std::unique_ptr<Variables>> make(const JobOptions& job, Communicator& ps,
                                                    const v1::CreateOption& schema, size_t workers);
 
   // What a worker's network is bound to.
@@ -39,7 +39,7 @@ class Variables {
   Status store(Deadline deadline);
 
  private:
-  Variables(const JobOptions& job, PsClient& ps, const v1::CreateOption& schema);
+  Variables(const JobOptions& job, Communicator& ps, const v1::CreateOption& schema);
   struct Copy {
     std::vector<DenseCopy> pulled;
     std::vector<std::vector<float>> values;
@@ -50,7 +50,7 @@ class Variables {
   Status take_initial(Deadline deadline) ABSL_LOCKS_EXCLUDED(mutex_);
 
   const v1::CreateOption& schema_;
-  PsClient& ps_;
+  Communicator& ps_;
   const uint64_t pull_every_;
   const bool is_kept_here_;
   const bool is_shared_;
