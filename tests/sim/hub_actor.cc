@@ -92,7 +92,7 @@ void HubActor::took(const v1::TakeWorkReply& reply) {
     for (uint64_t i = item.done_below; i < plan_.batches_per_item; ++i) {
       item.batches[i].dealt = i < begun;
     }
-    item.limit_wanted = std::min<uint64_t>(item.done_below + kLimitAhead, plan_.batches_per_item);
+    item.limit_wanted = limit_from(item.done_below);
     trace("takes item {} from batch {}, begun below {}", lease.work().item(), item.done_below,
           begun);
   }
@@ -165,8 +165,22 @@ uint64_t HubActor::lowest_open() const {
   return plan_.batches();
 }
 
+uint64_t HubActor::window_end() const {
+  uint64_t first = lowest_open();
+  for (const auto& [number, item] : items_) {
+    if (!plan_.is_synchronous() || item.acked || item.known_below == item.done_below) continue;
+    first = std::min(first, plan_.linear_of({0, number, item.known_below}));
+  }
+  return first + plan_.window;
+}
+
+uint64_t HubActor::limit_from(uint64_t done_below) const {
+  const uint64_t ahead = std::max<uint64_t>(kLimitAhead, plan_.is_synchronous() ? plan_.window : 0);
+  return std::min<uint64_t>(done_below + ahead, plan_.batches_per_item);
+}
+
 void HubActor::feed_window() {
-  const uint64_t end = lowest_open() + plan_.window;
+  const uint64_t end = window_end();
   for (auto& [number, item] : items_) {
     for (auto& [i, batch] : item.batches) {
       const BatchId id{0, number, i};
@@ -270,8 +284,7 @@ void HubActor::progress() {
       ++item.done_below;
       marks_changed_ = true;
     }
-    item.limit_wanted = std::min<uint64_t>(
-        std::max(item.limit_wanted, item.done_below + kLimitAhead), plan_.batches_per_item);
+    item.limit_wanted = std::max(item.limit_wanted, limit_from(item.done_below));
     if (item.done_below == plan_.batches_per_item && !item.acking) ack(number);
   }
   feed_window();

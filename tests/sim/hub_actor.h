@@ -79,6 +79,10 @@ class HubActor final : public Node {
 
   Batch* find(const BatchId& id);
   uint64_t lowest_open() const;
+  // Of synchronous runs what the scheduler does not know to be done counts as open: a hub that
+  // comes anew starts from there, and has to deal the row that ranks wait in.
+  uint64_t window_end() const;
+  uint64_t limit_from(uint64_t done_below) const;
   void feed_window();
   void feed(const BatchId& id);
   void send_feed(const BatchId& id, uint32_t shard);

@@ -44,11 +44,11 @@ void HubActor::drain(const v1::CutEvent& cut) {
   if (cut.phase() == v1::CUT_PHASE_SNAPSHOT) report_cut(cut.phase(), 0, {});
 }
 
-// The cut comes too late: somebody is behind its clock already.
+// The cut comes too late: somebody is behind its clock already. It drains anew, to a later one.
 void HubActor::report_passed(uint64_t clock) {
   drained_ = true;
   v1::SaveJobOption option;
-  option.set_error(fmt::format("clock {} has passed, {} is reached", *drain_clock_, clock));
+  option.mutable_save()->set_clock(clock);
   report_cut(v1::CUT_PHASE_DRAIN, 0, std::move(option));
 }
 
@@ -84,6 +84,7 @@ void HubActor::report_drained() {
   v1::FeedSampleOption marks;
   add_watermarks(marks);
   *option.mutable_watermarks() = marks.watermarks();
+  if (drain_clock_) option.mutable_save()->set_clock(*drain_clock_);
   report_cut(v1::CUT_PHASE_DRAIN, 0, std::move(option));
 }
 
@@ -182,7 +183,11 @@ v1::DatasetState HubActor::deal_slot(uint32_t rank, uint64_t clock, v1::ReadSamp
     return finished_ ? v1::DATASET_STATE_END_OF_EPOCH : v1::DATASET_STATE_READY;
   }
   if (batch->done) return v1::DATASET_STATE_END_OF_EPOCH;
-  if (may_deal(id, *batch)) lease(id, *batch, reply);
+  if (first + plan_.ranks > window_end()) {
+    send_renewal();
+  } else if (may_deal(id, *batch)) {
+    lease(id, *batch, reply);
+  }
   return v1::DATASET_STATE_READY;
 }
 

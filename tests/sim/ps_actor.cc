@@ -292,9 +292,11 @@ void PsActor::snapshot(uint64_t cut_id, const v1::CutEvent& cut) {
     trace("lane {} holds cut {}", i, cut_id);
     for (const auto& [rank, told] : lane.told) {
       const uint64_t clock = clock_of(lane, rank);
-      // Who joins behind the cut's clock has trained nothing of it.
+      // Who joins behind the cut's clock has trained nothing of it; who has left at the first word
+      // of it takes no part, though the leave was put off for others.
       const bool has_joined = told.joined <= cut.clock();
-      const bool is_member = has_joined && (!told.leaves || clock < *told.leaves);
+      const bool has_left = told.leaves && !lane.shard->clocks().active(rank);
+      const bool is_member = has_joined && !has_left && (!told.leaves || clock < *told.leaves);
       // Without lock step the clock only says when to stop dealing; the oracle looks at the rows.
       if (plan_.is_synchronous() && cut.has_clock() && is_member && clock != cut.clock()) {
         kept.complaint = fmt::format("{}: cut {} is at clock {}, rank {} is at {}", lane_name(i),
