@@ -90,9 +90,9 @@ uint64_t Dealer::first_untold() const {
 }
 
 void Dealer::heard(Item& item, uint64_t done_below) {
-  if (done_below <= item.known_below) return;
-  untold_ -= done_below - item.known_below;
-  item.known_below = done_below;
+  const uint64_t known = std::clamp(done_below, item.known_below, item.done_below);
+  untold_ -= known - item.known_below;
+  item.known_below = known;
 }
 
 void Dealer::add(HubBatch batch) {

@@ -51,8 +51,13 @@ Status Trainer::make_learners() {
   STARLING_ASSIGN_OR_RETURN(evaluating_, Learner::make(job_.model, shape_));
   const std::vector<ModelVariable>& variables = evaluating_->model().variables();
   STARLING_ASSIGN_OR_RETURN(schema_, create_option(job_, variables));
+  if (!job_.train.tensor_fuse) {
+    std::vector<std::string> tables;
+    for (const v1::TableOptions& table : schema_.tables()) tables.push_back(table.name());
+    parts_ = std::make_unique<PartByPart>(*clients_.ps, std::move(tables));
+  }
   STARLING_ASSIGN_OR_RETURN(variables_,
-                            Variables::make(job_, *clients_.ps, schema_, options_.ranks.size()));
+                            Variables::make(job_, ps(), schema_, options_.ranks.size()));
   std::vector<std::span<float>> evaluated;
   for (const ModelVariable& variable : variables) evaluated_.emplace_back(variable.elements());
   evaluated.assign(evaluated_.begin(), evaluated_.end());
@@ -245,7 +250,7 @@ Status Trainer::begin_epoch(uint32_t epoch, const OnEpoch& on_epoch) {
 
 Status Trainer::train_rank(size_t index, const v1::StartSampleOption& dataset,
                            const OnEpoch& on_epoch, Deadline deadline) {
-  Worker worker(*clients_.hubs, *clients_.ps,
+  Worker worker(*clients_.hubs, ps(),
                 {.dataset = dataset,
                  .rank = options_.ranks[index],
                  .start_clock = clocks_[index],
@@ -295,7 +300,7 @@ Status Trainer::score(const v1::StartSampleOption& dataset, const OnScored& on_s
                       Deadline deadline) {
   Learner& learner = *evaluating_;
   STARLING_RETURN_IF_ERROR(variables_->snapshot(learner.values(), deadline));
-  Worker worker(*clients_.hubs, *clients_.ps,
+  Worker worker(*clients_.hubs, ps(),
                 {.dataset = dataset, .trains = false, .ahead = options_.ahead});
   const Active active(*this, worker);
   while (true) {

@@ -18,6 +18,7 @@
 #include "trainer/evaluator.h"
 #include "trainer/learner.h"
 #include "trainer/model.h"
+#include "worker/part_by_part.h"
 #include "worker/variables.h"
 #include "worker/worker.h"
 
@@ -111,6 +112,10 @@ class Trainer {
   Trainer(const JobOptions& job, TrainerClients clients, Options options, ModelShape shape);
 
   Status make_learners();
+  // What workers speak to.
+  Communicator& ps() {
+    return parts_ == nullptr ? static_cast<Communicator&>(*clients_.ps) : *parts_;
+  }
   Status push_initial(Deadline deadline);
   Status train_rank(size_t worker, const v1::StartSampleOption& dataset, const OnEpoch& on_epoch,
                     Deadline deadline);
@@ -128,6 +133,7 @@ class Trainer {
   const Options options_;
   const ModelShape shape_;
   v1::CreateOption schema_;
+  std::unique_ptr<PartByPart> parts_;  // null: all of a step travels in one message
   std::unique_ptr<Variables> variables_;
   std::vector<std::unique_ptr<Learner>> learners_;  // one per worker
   std::unique_ptr<Learner> evaluating_;

@@ -655,8 +655,12 @@ void Worker::Core::send(const SlotPtr& slot, std::vector<Message> messages) {
 // The last of a group carries what all of it have merged.
 void Worker::Core::add_sums(const SlotPtr& slot, std::vector<Message>& messages) {
   if (slot->group == nullptr) return;
-  for (const SlotPtr& member : members_of(slot)) {
+  const std::vector<SlotPtr> members = members_of(slot);
+  for (const SlotPtr& member : members) {
     if (member->state < State::kPushing || member->is_given_up) return;
+  }
+  for (Message& message : messages) {
+    message.meta.mutable_push_grad()->set_merged(static_cast<uint32_t>(members.size()));
   }
   for (const WorkerVariable& sum : slot->group->sums) {
     const Status status =

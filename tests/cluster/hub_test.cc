@@ -8,7 +8,6 @@
 #include <thread>
 
 #include "hub/server.h"
-#include "store/file_systems.h"
 #include "tests/cluster/hub_world.h"
 
 namespace starling::cluster {
@@ -20,60 +19,23 @@ class HubTest : public testing::TestWithParam<Protocol> {
  protected:
   HubTest()
       : world_({.protocol = GetParam(), .ps = 1, .shards = 2}),
-        files_(FileSystems::standard({.incarnation = Incarnation{1}}, clock_)),
-        client_(world_.client()) {
+        client_(world_.client()),
+        job_(world_, GetParam()) {
     world_.make_tables(client_, count_tables());
     world_.start_training(client_, world_.schema_hash);
   }
-  ~HubTest() override {
-    trainers_.clear();
-    for (const auto& hub : hubs_) hub->stop(Deadline::in(clock_, seconds(5))).IgnoreError();
-  }
 
-  HubServer& add_hub(HubServerOptions options = {}) {
-    options.name = fmt::format("hub-{}", hubs_.size());
-    options.incarnation = 500 + hubs_.size();
-    options.files = files_.get();
-    hubs_.push_back(start_hub(world_.network(), world_.scheduler(), GetParam(), options));
-    return *hubs_.back();
-  }
-  Trainer& add_trainer() {
-    trainers_.push_back(std::make_unique<Trainer>(world_.network(), world_.scheduler(),
-                                                  fmt::format("trainer-{}", trainers_.size()),
-                                                  700 + trainers_.size()));
-    const Status joined = trainers_.back()->join();
-    EXPECT_TRUE(joined.ok()) << joined;
-    const auto all = trainers_.back()->hub->wait_for_hubs(hubs_.size(), soon());
-    EXPECT_TRUE(all.ok()) << all.status();
-    return *trainers_.back();
-  }
-  void write(const std::string& path, const std::string& text) {
-    const Status status = write_file(*files_, path, text);
-    ASSERT_TRUE(status.ok()) << status;
-  }
-  v1::StartSampleOption dataset(const std::string& files) {
-    v1::StartSampleOption option;
-    option.set_dataset("train");
-    option.add_files(files);
-    option.set_batch_size(16);
-    add_count_fields(option);
-    return option;
-  }
-
-  RealClock clock_;
   World world_;
-  std::unique_ptr<FileSystems> files_;
   Node& client_;
-  std::vector<std::unique_ptr<HubServer>> hubs_;
-  std::vector<std::unique_ptr<Trainer>> trainers_;
+  HubJob job_;
 };
 
 TEST_P(HubTest, TrainsAFileFromItsLinesToTheRowsOfTheShards) {
-  add_hub();
+  job_.add_hub();
   const std::string lines = criteo_lines(0, 250);
-  write("mem://d/a", lines);
-  Trainer& trainer = add_trainer();
-  const auto started = trainer.hub->start(dataset("mem://d/a"), soon());
+  job_.write("mem://d/a", lines);
+  Trainer& trainer = job_.add_trainer();
+  const auto started = trainer.hub->start(count_dataset("mem://d/a"), soon());
   ASSERT_TRUE(started.ok()) << started.status();
   EXPECT_EQ(started->key_fields_size(), 3);
   EXPECT_EQ(started->dense_fields_size(), 1);
@@ -83,7 +45,7 @@ TEST_P(HubTest, TrainsAFileFromItsLinesToTheRowsOfTheShards) {
   EXPECT_EQ(trainer.steps, 16U);  // the last has 10 samples
   EXPECT_EQ(trainer.samples, 250U);
   expect_trained(client_, lines, 1);
-  EXPECT_THAT(hubs_[0]->progress(), HasSubstr("samples read 250 = done 250 + skipped 0"));
+  EXPECT_THAT(job_.hubs[0]->progress(), HasSubstr("samples read 250 = done 250 + skipped 0"));
   // Too late: the same answer again.
   const auto late = trainer.ask(trainer.hub->hubs()[0], "train", 1);
   ASSERT_TRUE(late.ok()) << late.status();
@@ -93,11 +55,11 @@ TEST_P(HubTest, TrainsAFileFromItsLinesToTheRowsOfTheShards) {
 TEST_P(HubTest, SeveralHubsAndTrainersShareEpochsOfManyItems) {
   HubServerOptions small;
   small.item_bytes = 20'000;
-  for (int i = 0; i < 2; ++i) add_hub(small);
+  for (int i = 0; i < 2; ++i) job_.add_hub(small);
   const std::string lines = criteo_lines(0, 1000);
-  write("mem://d/a", lines.substr(0, lines.size() / 2));
-  write("mem://d/b", lines.substr(lines.size() / 2));
-  v1::StartSampleOption option = dataset("mem://d/*");
+  job_.write("mem://d/a", lines.substr(0, lines.size() / 2));
+  job_.write("mem://d/b", lines.substr(lines.size() / 2));
+  v1::StartSampleOption option = count_dataset("mem://d/*");
   option.set_epochs(3);
   option.set_shuffle_samples(100);
   option.set_threads(2);
@@ -106,7 +68,7 @@ TEST_P(HubTest, SeveralHubsAndTrainersShareEpochsOfManyItems) {
   // The half line at the end of the first file is bad, as is the rest of it in the second.
   option.set_on_bad_line(v1::ON_BAD_LINE_SKIP);
   for (int i = 0; i < 3; ++i) {
-    Trainer& trainer = add_trainer();
+    Trainer& trainer = job_.add_trainer();
     threads.emplace_back([&trainer, &option, &samples] {
       const auto started = trainer.hub->start(option, soon());
       ASSERT_TRUE(started.ok()) << started.status();
@@ -123,72 +85,72 @@ TEST_P(HubTest, SeveralHubsAndTrainersShareEpochsOfManyItems) {
 }
 
 TEST_P(HubTest, ABatchThatATrainerDroppedIsTrainedByAnother) {
-  add_hub();
+  job_.add_hub();
   const std::string lines = criteo_lines(0, 500);
-  write("mem://d/a", lines);
-  v1::StartSampleOption option = dataset("mem://d/a");
+  job_.write("mem://d/a", lines);
+  v1::StartSampleOption option = count_dataset("mem://d/a");
   option.set_lease_ms(300);
-  Trainer& first = add_trainer();
+  Trainer& first = job_.add_trainer();
   ASSERT_TRUE(first.hub->start(option, soon()).ok());
   // It pushes its last batch and never says so.
   const Status stopped = first.train("train", {.steps_max = 5, .reports = false});
   EXPECT_EQ(stopped.code(), StatusCode::kCancelled) << stopped;
-  Trainer& second = add_trainer();
+  Trainer& second = job_.add_trainer();
   const Status trained = second.train("train");
   ASSERT_TRUE(trained.ok()) << trained;
   expect_trained(client_, lines, 1);
 }
 
 TEST_P(HubTest, FilesOfAnyShapeAreReadWhole) {
-  add_hub();
-  write("mem://d/0", "");
-  write("mem://d/1", criteo_lines(0, 1));
+  job_.add_hub();
+  job_.write("mem://d/0", "");
+  job_.write("mem://d/1", criteo_lines(0, 1));
   std::string open_end = criteo_lines(1, 3);
   open_end.pop_back();
-  write("mem://d/2", open_end);
-  Trainer& trainer = add_trainer();
-  ASSERT_TRUE(trainer.hub->start(dataset("mem://d/*"), soon()).ok());
+  job_.write("mem://d/2", open_end);
+  Trainer& trainer = job_.add_trainer();
+  ASSERT_TRUE(trainer.hub->start(count_dataset("mem://d/*"), soon()).ok());
   const Status trained = trainer.train("train");
   ASSERT_TRUE(trained.ok()) << trained;
   expect_trained(client_, criteo_lines(0, 4), 1);
 }
 
 TEST_P(HubTest, AnEmptyDatasetIsAtItsEnd) {
-  add_hub();
-  write("mem://d/0", "");
-  Trainer& trainer = add_trainer();
-  ASSERT_TRUE(trainer.hub->start(dataset("mem://d/0"), soon()).ok());
+  job_.add_hub();
+  job_.write("mem://d/0", "");
+  Trainer& trainer = job_.add_trainer();
+  ASSERT_TRUE(trainer.hub->start(count_dataset("mem://d/0"), soon()).ok());
   const Status trained = trainer.train("train");
   EXPECT_TRUE(trained.ok()) << trained;
   EXPECT_EQ(trainer.steps, 0U);
 }
 
 TEST_P(HubTest, ABadLineStopsTheDatasetAndIsNamed) {
-  add_hub();
-  write("mem://d/a", criteo_lines(0, 20) + "not a line\n");
-  Trainer& trainer = add_trainer();
+  job_.add_hub();
+  job_.write("mem://d/a", criteo_lines(0, 20) + "not a line\n");
+  Trainer& trainer = job_.add_trainer();
   // Told by whichever call comes after the line was read.
-  Status ended = trainer.hub->start(dataset("mem://d/a"), soon()).status();
+  Status ended = trainer.hub->start(count_dataset("mem://d/a"), soon()).status();
   if (ended.ok()) ended = trainer.train("train");
   EXPECT_FALSE(ended.ok());
   EXPECT_THAT(std::string(message_of(ended)), HasSubstr("mem://d/a:21"));
 }
 
 TEST_P(HubTest, AFileThatIsNotThereOrVanishesIsNamed) {
-  add_hub();
-  Trainer& trainer = add_trainer();
-  const auto missing = trainer.hub->start(dataset("mem://d/none"), soon());
+  job_.add_hub();
+  Trainer& trainer = job_.add_trainer();
+  const auto missing = trainer.hub->start(count_dataset("mem://d/none"), soon());
   EXPECT_EQ(missing.status().code(), StatusCode::kNotFound) << missing.status();
   EXPECT_THAT(std::string(message_of(missing.status())), HasSubstr("mem://d/none"));
-  write("mem://d/a", criteo_lines(0, 100));
-  write("mem://d/b", criteo_lines(100, 100));
-  v1::StartSampleOption option = dataset("mem://d/*");
+  job_.write("mem://d/a", criteo_lines(0, 100));
+  job_.write("mem://d/b", criteo_lines(100, 100));
+  v1::StartSampleOption option = count_dataset("mem://d/*");
   option.set_dataset("second");
   option.set_first_epoch(5);
   // The reading waits for room before it comes to the second file.
   option.set_window(2);
   ASSERT_TRUE(trainer.hub->start(option, soon()).ok());
-  ASSERT_TRUE(files_->remove("mem://d/b", Recursive::kNo).ok());
+  ASSERT_TRUE(job_.files->remove("mem://d/b", Recursive::kNo).ok());
   const Status trained = trainer.train("second");
   EXPECT_EQ(trained.code(), StatusCode::kAborted) << trained;
   EXPECT_THAT(std::string(message_of(trained)), HasSubstr("NOT_FOUND"));
@@ -196,10 +158,10 @@ TEST_P(HubTest, AFileThatIsNotThereOrVanishesIsNamed) {
 }
 
 TEST_P(HubTest, RefusesWhatCannotBe) {
-  add_hub();
-  write("mem://d/a", criteo_lines(0, 10));
-  Trainer& trainer = add_trainer();
-  const v1::StartSampleOption option = dataset("mem://d/a");
+  job_.add_hub();
+  job_.write("mem://d/a", criteo_lines(0, 10));
+  Trainer& trainer = job_.add_trainer();
+  const v1::StartSampleOption option = count_dataset("mem://d/a");
   ASSERT_TRUE(trainer.hub->start(option, soon()).ok());
   ASSERT_TRUE(trainer.hub->start(option, soon()).ok());  // the same again is fine
   v1::StartSampleOption other = option;
@@ -216,14 +178,14 @@ TEST_P(HubTest, RefusesWhatCannotBe) {
 }
 
 TEST_P(HubTest, AMemoryDatasetIsLoadedOnceAndShuffledAnewInEveryEpoch) {
-  add_hub();
+  job_.add_hub();
   const std::string lines = criteo_lines(0, 300);
-  write("mem://d/a", lines);
-  v1::StartSampleOption option = dataset("mem://d/a");
+  job_.write("mem://d/a", lines);
+  v1::StartSampleOption option = count_dataset("mem://d/a");
   option.set_kind(v1::DATASET_KIND_MEMORY);
   option.mutable_memory()->set_local_shuffle(true);
   option.set_epochs(2);
-  Trainer& trainer = add_trainer();
+  Trainer& trainer = job_.add_trainer();
   ASSERT_TRUE(trainer.hub->start(option, soon()).ok());
   // Loaded with the first batch; what happens to the file then is nobody's business.
   const auto first = trainer.ask(trainer.hub->hubs()[0], "train", 1);
@@ -240,13 +202,13 @@ TEST_P(HubTest, AMemoryDatasetIsLoadedOnceAndShuffledAnewInEveryEpoch) {
 }
 
 TEST_P(HubTest, FieldsShuffledOnTheirOwnKeepEveryValueOnce) {
-  add_hub();
+  job_.add_hub();
   const std::string lines = criteo_lines(0, 300);
-  write("mem://d/a", lines);
-  v1::StartSampleOption option = dataset("mem://d/a");
+  job_.write("mem://d/a", lines);
+  v1::StartSampleOption option = count_dataset("mem://d/a");
   option.set_kind(v1::DATASET_KIND_MEMORY);
   option.mutable_memory()->add_slots_shuffle("C1");
-  Trainer& trainer = add_trainer();
+  Trainer& trainer = job_.add_trainer();
   ASSERT_TRUE(trainer.hub->start(option, soon()).ok());
   const Status trained = trainer.train("train");
   ASSERT_TRUE(trained.ok()) << trained;
@@ -260,21 +222,21 @@ TEST_P(HubTest, FieldsShuffledOnTheirOwnKeepEveryValueOnce) {
 }
 
 TEST_P(HubTest, TheNextSetIsLoadedWhileThisOneTrainsAndReleasedWhenAsked) {
-  add_hub();
+  job_.add_hub();
   const std::string first = criteo_lines(0, 100), second = criteo_lines(100, 150);
-  write("mem://d/a", first);
-  write("mem://d/b", second);
-  v1::StartSampleOption option = dataset("mem://d/a");
+  job_.write("mem://d/a", first);
+  job_.write("mem://d/b", second);
+  v1::StartSampleOption option = count_dataset("mem://d/a");
   option.set_kind(v1::DATASET_KIND_MEMORY);
   option.mutable_memory()->add_preload("mem://d/b");
-  Trainer& trainer = add_trainer();
+  Trainer& trainer = job_.add_trainer();
   ASSERT_TRUE(trainer.hub->start(option, soon()).ok());
   const Counter& loaded = world_.network().metrics().counter("hub.samples_preloaded");
   while (loaded.value() < 150) std::this_thread::sleep_for(milliseconds(1));
   ASSERT_TRUE(trainer.train("train").ok());
   // What the file becomes now is nobody's business.
-  write("mem://d/b", std::string(second.size(), '\n'));
-  v1::StartSampleOption next = dataset("mem://d/b");
+  job_.write("mem://d/b", std::string(second.size(), '\n'));
+  v1::StartSampleOption next = count_dataset("mem://d/b");
   next.set_kind(v1::DATASET_KIND_MEMORY);
   next.set_dataset("next");
   next.set_first_epoch(1);
@@ -298,24 +260,24 @@ TEST_P(HubTest, AGlobalShuffleExchangesSamplesBetweenAllHubs) {
     HubServerOptions options;
     options.hub = i;
     options.hubs = kHubs;
-    add_hub(options);
+    job_.add_hub(options);
     const std::string lines = criteo_lines(i * 200, 200);
-    write(fmt::format("mem://d/{}", i), lines + (i == 1 ? "not a line\n" : ""));
+    job_.write(fmt::format("mem://d/{}", i), lines + (i == 1 ? "not a line\n" : ""));
     all += lines;
   }
-  v1::StartSampleOption option = dataset("mem://d/*");
+  v1::StartSampleOption option = count_dataset("mem://d/*");
   option.set_kind(v1::DATASET_KIND_MEMORY);
   option.mutable_memory()->set_global_shuffle(true);
   option.set_shuffle_samples(48);
   option.set_on_bad_line(v1::ON_BAD_LINE_SKIP);
   option.set_epochs(2);
-  Trainer& trainer = add_trainer();
+  Trainer& trainer = job_.add_trainer();
   ASSERT_TRUE(trainer.hub->start(option, soon()).ok());
   const Status trained = trainer.train("train");
   ASSERT_TRUE(trained.ok()) << trained;
   expect_trained(client_, all, 2);
   uint64_t read = 0, done = 0, skipped = 0;
-  for (const auto& hub : hubs_) {
+  for (const auto& hub : job_.hubs) {
     const std::string told = hub->progress();
     EXPECT_THAT(told, HasSubstr("samples came from 2 other hubs"));
     uint64_t numbers[3];
@@ -336,13 +298,13 @@ TEST_P(HubTest, AGlobalShuffleExchangesSamplesBetweenAllHubs) {
 TEST_P(HubTest, GoesOnBehindTheWatermarksOfACut) {
   HubServerOptions small;
   small.item_bytes = 20'000;
-  add_hub(small);
+  job_.add_hub(small);
   const std::string lines = criteo_lines(0, 250);
-  write("mem://d/a", lines);
-  v1::StartSampleOption option = dataset("mem://d/a");
+  job_.write("mem://d/a", lines);
+  v1::StartSampleOption option = count_dataset("mem://d/a");
   v1::Watermark* mark = option.add_resume();
   mark->set_done_below(3);
-  Trainer& trainer = add_trainer();
+  Trainer& trainer = job_.add_trainer();
   ASSERT_TRUE(trainer.hub->start(option, soon()).ok());
   const Status trained = trainer.train("train");
   ASSERT_TRUE(trained.ok()) << trained;
@@ -350,7 +312,7 @@ TEST_P(HubTest, GoesOnBehindTheWatermarksOfACut) {
   const std::string before = criteo_lines(0, 3 * 16);
   expect_trained(client_, before, 0);
   expect_trained(client_, lines.substr(before.size()), 1);
-  EXPECT_THAT(hubs_[0]->progress(), HasSubstr("samples read 202 = done 202 + skipped 0"));
+  EXPECT_THAT(job_.hubs[0]->progress(), HasSubstr("samples read 202 = done 202 + skipped 0"));
 }
 
 // A synchronous job of two ranks; what each trained, in its order.
@@ -358,36 +320,21 @@ using Trained = std::vector<std::vector<std::pair<BatchId, float>>>;
 
 Trained train_in_step(uint32_t hubs, float times, bool is_global = false) {
   World world({.ps = 1, .shards = 2, .staleness = 0, .trainers = 2});
-  const RealClock clock;
-  const auto files = FileSystems::standard({.incarnation = Incarnation{1}}, clock);
+  HubJob job(world);
   const std::string lines = criteo_lines(0, 330);
-  EXPECT_TRUE(write_file(*files, "mem://d/a", lines).ok());
-  std::vector<std::unique_ptr<HubServer>> servers;
+  job.write("mem://d/a", lines);
   for (uint32_t i = 0; i < hubs; ++i) {
     HubServerOptions options;
-    options.name = fmt::format("hub-{}", i);
-    options.incarnation = 500 + i;
-    options.files = files.get();
     options.item_bytes = 20'000;
     options.hub = i;
     options.hubs = hubs;
-    servers.push_back(start_hub(world.network(), world.scheduler(), Protocol::kInproc, options));
+    job.add_hub(options);
   }
-  std::vector<std::unique_ptr<Trainer>> trainers;
-  for (uint32_t i = 0; i < 2; ++i) {
-    trainers.push_back(std::make_unique<Trainer>(world.network(), world.scheduler(),
-                                                 fmt::format("trainer-{}", i), 700 + i));
-    const Status joined = trainers.back()->join();
-    EXPECT_TRUE(joined.ok()) << joined;
-    EXPECT_TRUE(trainers.back()->hub->wait_for_hubs(hubs, soon()).ok());
-  }
+  for (uint32_t i = 0; i < 2; ++i) job.add_trainer();
   Node& client = world.client();
   world.make_tables(client, count_tables());
   world.start_training(client, world.schema_hash);
-  v1::StartSampleOption option;
-  option.set_dataset("train");
-  option.add_files("mem://d/a");
-  option.set_batch_size(16);
+  v1::StartSampleOption option = count_dataset("mem://d/a");
   option.set_epochs(2);
   if (is_global) {
     option.set_kind(v1::DATASET_KIND_MEMORY);
@@ -396,11 +343,10 @@ Trained train_in_step(uint32_t hubs, float times, bool is_global = false) {
   }
   option.set_staleness(0);
   option.set_ranks(2);
-  add_count_fields(option);
-  const auto started = trainers[0]->hub->start(option, soon());
+  const auto started = job.trainers[0]->hub->start(option, soon());
   EXPECT_TRUE(started.ok()) << started.status();
   std::vector<std::thread> threads;
-  for (const auto& trainer : trainers) {
+  for (const auto& trainer : job.trainers) {
     threads.emplace_back([&trainer] {
       const Status trained = trainer->train_in_step("train");
       EXPECT_TRUE(trained.ok()) << trained;
@@ -408,14 +354,12 @@ Trained train_in_step(uint32_t hubs, float times, bool is_global = false) {
   }
   for (std::thread& thread : threads) thread.join();
   Trained out(2);
-  for (const auto& trainer : trainers) {
+  for (const auto& trainer : job.trainers) {
     for (const auto& [id, label] : trainer->trained) {
       out.at(trainer->rank).push_back({{id.epoch(), id.item(), id.number()}, label});
     }
   }
   expect_trained(client, lines, times);
-  trainers.clear();
-  for (const auto& server : servers) server->stop(Deadline::in(clock, seconds(5))).IgnoreError();
   return out;
 }
 
@@ -454,8 +398,8 @@ TEST_P(HubTest, RealDataComesThroughWithKnownCounts) {
   if (!std::ifstream(adult) || !std::ifstream(ratings)) {
     GTEST_SKIP() << "no " STARLING_SHARED_DATA;
   }
-  add_hub();
-  Trainer& trainer = add_trainer();
+  job_.add_hub();
+  Trainer& trainer = job_.add_trainer();
   const auto read = [&](v1::StartSampleOption option, const std::string& path,
                         const std::string& label, uint32_t epoch) {
     option.set_dataset(path);
@@ -491,27 +435,18 @@ TEST_P(HubTest, RealDataComesThroughWithKnownCounts) {
 // limit: it waits, and everything is trained when they are there.
 TEST(HubMemory, StaysUnderItsLimitHoweverSlowShardsAndTrainersAre) {
   constexpr size_t kMemory = 4 << 20;
-  const RealClock clock;
   World world({.ps = 1, .shards = 2});
-  const std::unique_ptr<FileSystems> files =
-      FileSystems::standard({.incarnation = Incarnation{1}}, clock);
+  HubJob job(world);
   const std::string lines = criteo_lines(0, 30'000);
-  ASSERT_TRUE(write_file(*files, "mem://d/a", lines).ok());
+  job.write("mem://d/a", lines);
   HubServerOptions options;
-  options.name = "hub-0";
-  options.incarnation = 500;
-  options.files = files.get();
   options.memory_bytes_max = kMemory;
-  const auto hub = start_hub(world.network(), world.scheduler(), Protocol::kInproc, options);
-  Trainer trainer(world.network(), world.scheduler(), "trainer-0", 700);
-  ASSERT_TRUE(trainer.join().ok());
-  v1::StartSampleOption option;
-  option.set_dataset("train");
-  option.add_files("mem://d/a");
+  const HubServer& hub = job.add_hub(options);
+  Trainer& trainer = job.add_trainer();
+  v1::StartSampleOption option = count_dataset("mem://d/a");
   option.set_batch_size(256);
   option.set_shuffle_samples(1000);
   option.set_window(512);
-  add_count_fields(option);
   ASSERT_TRUE(trainer.hub->start(option, soon()).ok());
   Metrics& metrics = world.network().metrics();
   // The tables are not there: no feed is taken.
@@ -530,34 +465,22 @@ TEST(HubMemory, StaysUnderItsLimitHoweverSlowShardsAndTrainersAre) {
   const Status trained = trainer.train("train");
   ASSERT_TRUE(trained.ok()) << trained;
   expect_trained(client, lines, 1);
-  EXPECT_LT(hub->memory_bytes_peak(), kMemory);
-  EXPECT_GT(hub->memory_bytes_peak(), kMemory / 4);
-  hub->stop(Deadline::in(clock, seconds(5))).IgnoreError();
+  EXPECT_LT(hub.memory_bytes_peak(), kMemory);
+  EXPECT_GT(hub.memory_bytes_peak(), kMemory / 4);
 }
 
 // A hub may begin before every ps is there: what it has cut by the first map is cut anew by the
 // next.
 TEST(HubAndMaps, BatchesCutByAnOlderMapAreCutAnew) {
-  const RealClock clock;
   World world({.ps = 1, .shards = 2, .map_grows = true});
-  const std::unique_ptr<FileSystems> files =
-      FileSystems::standard({.incarnation = Incarnation{1}}, clock);
+  HubJob job(world);
   const std::string lines = criteo_lines(0, 600);
-  ASSERT_TRUE(write_file(*files, "mem://d/a", lines).ok());
+  job.write("mem://d/a", lines);
   HubServerOptions options;
-  options.name = "hub-0";
-  options.incarnation = 500;
-  options.files = files.get();
   options.item_bytes = 20'000;
-  const auto hub = start_hub(world.network(), world.scheduler(), Protocol::kInproc, options);
-  Trainer trainer(world.network(), world.scheduler(), "trainer-0", 700);
-  ASSERT_TRUE(trainer.join().ok());
-  v1::StartSampleOption option;
-  option.set_dataset("train");
-  option.add_files("mem://d/a");
-  option.set_batch_size(16);
-  add_count_fields(option);
-  ASSERT_TRUE(trainer.hub->start(option, soon()).ok());
+  const HubServer& hub = job.add_hub(options);
+  Trainer& trainer = job.add_trainer();
+  ASSERT_TRUE(trainer.hub->start(count_dataset("mem://d/a"), soon()).ok());
   // Its feeds wait for frozen tables.
   const Counter& fed = world.network().metrics().counter("hub.samples_fed");
   while (fed.value() == 0) std::this_thread::sleep_for(milliseconds(1));
@@ -572,8 +495,7 @@ TEST(HubAndMaps, BatchesCutByAnOlderMapAreCutAnew) {
   const Status trained = trainer.train("train");
   ASSERT_TRUE(trained.ok()) << trained;
   expect_trained(client, lines, 1);
-  EXPECT_THAT(hub->progress(), HasSubstr("samples read 600 = done 600 + skipped 0"));
-  hub->stop(Deadline::in(clock, seconds(5))).IgnoreError();
+  EXPECT_THAT(hub.progress(), HasSubstr("samples read 600 = done 600 + skipped 0"));
 }
 
 INSTANTIATE_TEST_SUITE_P(Protocols, HubTest, testing::ValuesIn(all_protocols()), protocol_title);

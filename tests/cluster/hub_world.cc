@@ -110,6 +110,49 @@ void expect_trained(Node& node, const std::string& lines, float times) {
   EXPECT_EQ(wrong, 0U) << "of " << keys.size() << " samples, each wanted " << times << " times";
 }
 
+v1::StartSampleOption count_dataset(const std::string& files) {
+  v1::StartSampleOption option;
+  option.set_dataset("train");
+  option.add_files(files);
+  option.set_batch_size(16);
+  add_count_fields(option);
+  return option;
+}
+
+HubJob::HubJob(World& world, Protocol protocol)
+    : files(FileSystems::standard({.incarnation = Incarnation{1}}, clock)),
+      world_(world),
+      protocol_(protocol) {}
+
+HubJob::~HubJob() {
+  trainers.clear();
+  for (const auto& hub : hubs) hub->stop(Deadline::in(clock, seconds(5))).IgnoreError();
+}
+
+HubServer& HubJob::add_hub(HubServerOptions options) {
+  options.name = fmt::format("hub-{}", hubs.size());
+  options.incarnation = 500 + hubs.size();
+  options.files = files.get();
+  hubs.push_back(start_hub(world_.network(), world_.scheduler(), protocol_, options));
+  return *hubs.back();
+}
+
+Trainer& HubJob::add_trainer() {
+  const std::string name = fmt::format("trainer-{}", trainers.size());
+  trainers.push_back(
+      std::make_unique<Trainer>(world_.network(), world_.scheduler(), name, 700 + trainers.size()));
+  const Status joined = trainers.back()->join();
+  EXPECT_TRUE(joined.ok()) << joined;
+  const auto all = trainers.back()->hub->wait_for_hubs(hubs.size(), soon());
+  EXPECT_TRUE(all.ok()) << all.status();
+  return *trainers.back();
+}
+
+void HubJob::write(const std::string& path, const std::string& text) {
+  const Status status = write_file(*files, path, text);
+  EXPECT_TRUE(status.ok()) << status;
+}
+
 std::unique_ptr<HubServer> start_hub(Network& network, const Address& scheduler, Protocol protocol,
                                      HubServerOptions options) {
   options.scheduler = scheduler;

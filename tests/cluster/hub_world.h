@@ -12,6 +12,7 @@
 
 #include "hub/client.h"
 #include "hub/server.h"
+#include "store/file_systems.h"
 #include "tests/cluster/world.h"
 
 namespace starling::cluster {
@@ -29,6 +30,9 @@ std::vector<uint64_t> id_keys(const std::string& lines);
 std::vector<uint64_t> shared_keys(const std::vector<std::string>& lines);
 // Expects that every sample of `lines` was trained `times` times: the row of its id has counted.
 void expect_trained(Node& node, const std::string& lines, float times);
+
+// Lines of a file that are trained in batches of 16, each once.
+v1::StartSampleOption count_dataset(const std::string& files);
 
 // A hub in this process.
 std::unique_ptr<HubServer> start_hub(Network& network, const Address& scheduler, Protocol protocol,
@@ -77,6 +81,28 @@ class Trainer : public SchedulerEvents {
  private:
   std::vector<ShardMessage> pushes(const Message& reply, const v1::BatchLease& lease,
                                    uint32_t as_rank, uint64_t at_clock) const;
+};
+
+// Hubs and trainers of a world, and files in memory for them; made after it and gone before it.
+class HubJob {
+ public:
+  explicit HubJob(World& world, Protocol protocol = Protocol::kInproc);
+  ~HubJob();
+
+  // Files, name and incarnation are filled in.
+  HubServer& add_hub(HubServerOptions options = {});
+  // Joined; it knows every hub.
+  Trainer& add_trainer();
+  void write(const std::string& path, const std::string& text);
+
+  const RealClock clock;
+  const std::unique_ptr<FileSystems> files;
+  std::vector<std::unique_ptr<HubServer>> hubs;
+  std::vector<std::unique_ptr<Trainer>> trainers;
+
+ private:
+  World& world_;
+  const Protocol protocol_;
 };
 
 }  // namespace starling::cluster

@@ -4,10 +4,12 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
+#include <set>
 
-#include "store/file_systems.h"
 #include "tests/cluster/hub_world.h"
+#include "worker/part_by_part.h"
 
 namespace starling::cluster {
 namespace {
@@ -25,34 +27,21 @@ class WorkerTest : public testing::Test {
  protected:
   WorkerTest()
       : world_({.ps = 2, .shards = 2}),
-        files_(FileSystems::standard({.incarnation = Incarnation{1}}, clock_)),
         client_(world_.client()),
+        job_(world_),
         schema_(schema()),
-        lines_(criteo_lines(0, kLines)) {
+        lines_(criteo_lines(0, kLines)),
+        option_(count_dataset("mem://d/a")) {
     world_.make_tables(client_, schema_);
     world_.start_training(client_, world_.schema_hash);
-    hub_ = start_hub(world_.network(), world_.scheduler(), Protocol::kInproc,
-                     {.name = "hub-0", .incarnation = 500, .files = files_.get()});
-    EXPECT_TRUE(write_file(*files_, "mem://d/a", lines_).ok());
-    option_.set_dataset("train");
-    option_.add_files("mem://d/a");
-    option_.set_batch_size(16);
+    job_.add_hub();
+    job_.write("mem://d/a", lines_);
     option_.set_lease_ms(1000);
-    add_count_fields(option_);
-  }
-  ~WorkerTest() override {
-    trainers_.clear();
-    hub_->stop(Deadline::in(clock_, seconds(5))).IgnoreError();
   }
 
-  // A process that trains; the first starts the dataset.
+  // A process that trains.
   Trainer& add_trainer() {
-    const std::string name = fmt::format("trainer-{}", trainers_.size());
-    trainers_.push_back(std::make_unique<Trainer>(world_.network(), world_.scheduler(), name,
-                                                  700 + trainers_.size()));
-    Trainer& trainer = *trainers_.back();
-    const Status joined = trainer.join();
-    EXPECT_TRUE(joined.ok()) << joined;
+    Trainer& trainer = job_.add_trainer();
     EXPECT_TRUE(trainer.ps->use_schema(schema_).ok());
     const auto started = trainer.hub->start(option_, soon());
     EXPECT_TRUE(started.ok()) << started.status();
@@ -84,15 +73,12 @@ class WorkerTest : public testing::Test {
     EXPECT_EQ(floats(steps->front().values), std::vector<float>(6, kBatches));
   }
 
-  RealClock clock_;
   World world_;
-  std::unique_ptr<FileSystems> files_;
   Node& client_;
+  HubJob job_;
   const v1::CreateOption schema_;
   const std::string lines_;
   v1::StartSampleOption option_;
-  std::unique_ptr<HubServer> hub_;
-  std::vector<std::unique_ptr<Trainer>> trainers_;
 };
 
 // Counts what goes through it.
@@ -105,7 +91,12 @@ class Counting : public Communicator {
     lookups += method == Method::kPsEmbeddingLookup ? 1 : 0;
     pushes += method == Method::kPsPushGrad ? 1 : 0;
     for (const ShardMessage& one : messages) {
-      dense_parts += static_cast<size_t>(one.message.meta.push_grad().dense_size());
+      const v1::PushGradOption& option = one.message.meta.push_grad();
+      dense_parts += static_cast<size_t>(option.dense_size());
+      std::set<std::string> names;
+      for (const auto& part : option.batch()) names.insert(part.table());
+      for (const auto& part : option.dense()) names.insert(part.variable());
+      parts_max = std::max<size_t>(parts_max, names.size());
     }
     next_.call(method, std::move(messages), deadline, std::move(done));
   }
@@ -121,6 +112,7 @@ class Counting : public Communicator {
   std::atomic<size_t> lookups{0};
   std::atomic<size_t> pushes{0};
   std::atomic<size_t> dense_parts{0};
+  std::atomic<size_t> parts_max{0};  // of a message
 
  private:
   Communicator& next_;
@@ -190,12 +182,15 @@ TEST_F(WorkerTest, ABatchLeftOutByRuleIsNoPartOfItsGroupsSum) {
   EXPECT_EQ(floats(steps->front().values), std::vector<float>(6, kBatches - 1));
 }
 
-TEST_F(WorkerTest, TrainsWhatIsFedInAMessagePerTable) {
+TEST_F(WorkerTest, TrainsInAMessagePerTableAndVariable) {
   option_.set_tensor_fuse_off(true);
   Trainer& trainer = add_trainer();
-  Worker worker(*trainer.hub, *trainer.ps, {.dataset = option_});
+  Counting counting(*trainer.ps);
+  PartByPart parts(counting, {"ids", "shared"});
+  Worker worker(*trainer.hub, parts, {.dataset = option_});
   const Status trained = train(worker);
   ASSERT_TRUE(trained.ok()) << trained;
+  EXPECT_EQ(counting.parts_max, 1U);
   expect_all_trained();
 }
 
