@@ -1,6 +1,7 @@
 #include "hub/guess.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -111,27 +112,38 @@ bool is_pairs(const std::string& line, ptrdiff_t colons) {
   });
 }
 
-// How many slots `n v1 .. vn` a line has; none when it is no such line.
-std::optional<size_t> slots_of(const std::string& line) {
+struct Slot {
+  size_t values = 0;
+  bool is_keys = true;
+};
+
+// The slots `n v1 .. vn` of a line; none when it is no such line.
+std::vector<Slot> slots_of(const std::string& line) {
   const Row values = words(line);
-  size_t slots = 0;
-  for (size_t at = 0; at < values.size(); ++slots) {
-    uint64_t n = 0;
-    if (!is_whole(values[at], &n) || n == 0 || at + n >= values.size()) return std::nullopt;
+  std::vector<Slot> slots;
+  for (size_t at = 0; at < values.size();) {
+    uint64_t n = 0, key = 0;
+    if (!is_whole(values[at], &n) || n == 0 || at + n >= values.size()) return {};
+    Slot& slot = slots.emplace_back(Slot{.values = n});
     for (uint64_t i = 1; i <= n; ++i) {
-      if (!is_number(values[at + i])) return std::nullopt;
+      if (!is_number(values[at + i])) return {};
+      slot.is_keys &= is_whole(values[at + i], &key);
     }
     at += n + 1;
   }
   return slots;
 }
 
-std::optional<size_t> slots_of(const std::vector<std::string>& lines) {
-  const std::optional<size_t> slots = slots_of(lines.front());
-  if (!slots.has_value() || *slots < 2) return std::nullopt;
-  const bool is_same =
-      all_lines(lines, [&](const std::string& line) { return slots_of(line) == slots; });
-  return is_same ? slots : std::nullopt;
+// A slot has keys when all lines have.
+std::vector<Slot> slots_of(const std::vector<std::string>& lines) {
+  std::vector<Slot> slots = slots_of(lines.front());
+  if (slots.size() < 2) return {};
+  for (const std::string& line : lines) {
+    const std::vector<Slot> mine = slots_of(line);
+    if (mine.size() != slots.size()) return {};
+    for (size_t i = 0; i < slots.size(); ++i) slots[i].is_keys &= mine[i].is_keys;
+  }
+  return slots;
 }
 
 std::string quoted(const std::string& text) {
@@ -375,31 +387,78 @@ std::string csv_job(const std::string& path, const Csv& csv) {
   return job_text(path, data, fields + "\n", tables + "\n");
 }
 
-std::string slots_job(const std::string& path, size_t slots) {
+std::string criteo_job(const std::string& path) {
+  std::string fields =
+      "# Input features: 13 numbers and 26 categories, whose keys share one table.\nfields:\n"
+      "  - {name: label, kind: label}\n";
+  for (int i = 1; i <= 13; ++i) {
+    fields += fmt::format("  - {{name: I{}, kind: dense, transforms: log}}\n", i);
+  }
+  for (int i = 1; i <= 26; ++i) fields += fmt::format("  - {{name: C{}, table: all}}\n", i);
+  return job_text(path, "  format: criteo\n", fields + "\n", one_table("all"));
+}
+
+std::string slots_job(const std::string& path, const std::vector<Slot>& slots) {
   std::string fields =
       "# Input features, one per slot of a line, in order. The first slot is the label.\nfields:\n"
       "  - {name: label, kind: label}\n";
-  for (size_t i = 1; i < slots; ++i) {
-    fields += fmt::format("  - {{name: slot{}, table: all, pooling: sum}}\n", i);
+  for (size_t i = 1; i < slots.size(); ++i) {
+    if (slots[i].is_keys) {
+      fields += fmt::format("  - {{name: slot{}, table: all, pooling: sum}}\n", i);
+    } else {
+      fields += fmt::format("  - {{name: slot{}, kind: dense, size: {}}}\n", i, slots[i].values);
+    }
   }
   return job_text(path, "  format: multislot\n", fields + "\n", one_table("all"));
 }
 
-// libffm: a field per field number of the first lines.
-std::string ffm_job(const std::string& path, const std::vector<std::string>& lines) {
-  std::set<uint64_t> numbers;
+// Values of pairs by the number of their field; of libsvm all are field 0's.
+std::map<uint64_t, std::vector<double>> pair_values(const std::vector<std::string>& lines,
+                                                    bool with_field) {
+  std::map<uint64_t, std::vector<double>> out;
   for (const std::string& line : lines) {
     const Row values = words(line);
     for (size_t i = 1; i < values.size(); ++i) {
-      uint64_t number = 0;
-      if (is_whole(values[i].substr(0, values[i].find(':')), &number)) numbers.insert(number);
+      uint64_t field = 0;
+      double number = 0;
+      if (with_field && !is_whole(values[i].substr(0, values[i].find(':')), &field)) continue;
+      if (is_number(values[i].substr(values[i].rfind(':') + 1), &number)) {
+        out[field].push_back(number);
+      }
     }
   }
+  return out;
+}
+
+// A key has no value: where there are others than 0 and 1, the tenth that one lies in is part of
+// it.
+std::string tenths_of(std::vector<double> values) {
+  if (std::all_of(values.begin(), values.end(), [](double x) { return x == 0 || x == 1; })) {
+    return "";
+  }
+  std::sort(values.begin(), values.end());
+  std::set<double> boundaries;
+  for (size_t tenth = 1; tenth < 10; ++tenth) boundaries.insert(values[values.size() * tenth / 10]);
+  return fmt::format(", transforms: {{bucketise: {{boundaries: [{:.6g}]}}}}",
+                     fmt::join(boundaries, ", "));
+}
+
+std::string svm_job(const std::string& path, const std::vector<std::string>& lines) {
+  const std::string fields = fmt::format(
+      "# Every index is a key of one field.\nfields:\n  - {{name: label, kind: label}}\n"
+      "  - {{name: features, table: all, pooling: sum{}}}\n\n",
+      tenths_of(pair_values(lines, false)[0]));
+  return job_text(path, "  format: libsvm\n", fields, one_table("all"));
+}
+
+// libffm: a field per field number of the first lines.
+std::string ffm_job(const std::string& path, const std::vector<std::string>& lines) {
   std::string fields =
       "# Input features, by the number before the first colon.\nfields:\n"
       "  - {name: label, kind: label}\n";
-  for (const uint64_t number : numbers) {
-    fields += fmt::format("  - {{name: f{}, table: all, column: \"{}\"}}\n", number, number);
+  for (const auto& [number, values] : pair_values(lines, true)) {
+    fields += fmt::format("  - {{name: f{}, table: all, column: \"{}\"{}}}\n", number, number,
+                          tenths_of(values));
   }
   return job_text(path, "  format: libffm\n", fields + "\n", one_table("all"));
 }
@@ -409,23 +468,14 @@ std::string ffm_job(const std::string& path, const std::vector<std::string>& lin
 StatusOr<std::string> guess_job(const std::string& path, std::string_view head) {
   const std::vector<std::string> lines = whole_lines(head);
   if (lines.empty()) return invalid_argument("{} has no lines", path);
-  if (all_lines(lines, is_criteo)) {
-    return job_text(path, "  format: criteo\n",
-                    "# The fields of criteo are label, I1 .. I13 (dense) and C1 .. C26 (keys); all "
-                    "keys share one table.\n",
-                    one_table("all"));
-  }
+  if (all_lines(lines, is_criteo)) return criteo_job(path);
   if (all_lines(lines, [](const std::string& line) { return is_pairs(line, 1); })) {
-    return job_text(
-        path, "  format: libsvm\n",
-        "# Every index is a key of one field.\nfields:\n  - {name: label, kind: label}\n"
-        "  - {name: features, table: all, pooling: sum}\n\n",
-        one_table("all"));
+    return svm_job(path, lines);
   }
   if (all_lines(lines, [](const std::string& line) { return is_pairs(line, 2); })) {
     return ffm_job(path, lines);
   }
-  if (const auto slots = slots_of(lines); slots.has_value()) return slots_job(path, *slots);
+  if (const auto slots = slots_of(lines); !slots.empty()) return slots_job(path, slots);
   if (const auto csv = csv_of(lines); csv.has_value()) return csv_job(path, *csv);
   return invalid_argument(
       "{} is neither csv, criteo, libsvm, libffm nor multislot; its first line is '{}'", path,

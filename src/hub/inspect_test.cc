@@ -106,9 +106,18 @@ TEST_F(InspectTest, OtherFormatsAreKnownByTheirLines) {
   for (int i = 0; i < 13; ++i) criteo += "\t5";
   for (int i = 0; i < 26; ++i) criteo += "\t0a1b2c3d";
   EXPECT_EQ(guessed(criteo + "\n").data.format, "criteo");
-  EXPECT_EQ(guessed("1 3:1 9:0.5\n0 4:1\n").data.format, "libsvm");
+  EXPECT_EQ(guessed("1 3:1 9:1\n0 4:1\n").data.format, "libsvm");
+  const JobOptions values = guessed("1 3:1 9:0.5\n0 4:1\n");
+  ASSERT_EQ(values.fields[1].transforms.size(), 1U);
+  EXPECT_EQ(values.fields[1].transforms[0].name, "bucketise");
+  EXPECT_THAT(show(values, 2), HasSubstr("keys of all"));
   EXPECT_EQ(guessed("1 0:3:1 1:9:0.5\n0 0:4:1 1:2:1\n").data.format, "libffm");
   EXPECT_EQ(guessed("1 0 2 11 12 1 7\n1 1 1 15 2 8 9\n").data.format, "multislot");
+  const JobOptions numbers = guessed("1 0 2 11 12 2 7 8\n1 1 1 15 2 0.5 9\n");
+  ASSERT_EQ(numbers.fields.size(), 3U);
+  EXPECT_EQ(numbers.fields[1].kind, "keys");
+  EXPECT_EQ(numbers.fields[2].kind, "dense");
+  EXPECT_EQ(numbers.fields[2].size, 2);
   EXPECT_THAT(std::string(message_of(guess_job("f", "just words\n").status())),
               HasSubstr("its first line is 'just words'"));
   EXPECT_EQ(guess_job("f", "").status().code(), StatusCode::kInvalidArgument);

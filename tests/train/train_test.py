@@ -99,6 +99,23 @@ class TrainTest(unittest.TestCase):
             if code:
                 self.assertRegex(ended.stderr, "Prescott kernels .*OPENBLAS_CORETYPE")
 
+    def test_what_init_writes_trains_as_it_is(self):
+        lines = {
+            "csv": "user,age,click\n" + "".join(f"u{i % 9},{20 + i % 50},{i % 3 // 2}\n" for i in range(600)),
+            "ratings": "".join(f"{1 + i // 3}::{i * 37 % 5000:07}::{i % 10 + 1}::{1362062307 + i}\n" for i in range(600)),
+            "libsvm": "".join(f"{i % 2} {1 + i % 9}:1 {20 + i % 5}:0.5\n" for i in range(600)),
+            "libffm": "".join(f"{i % 2} 0:{1 + i % 9}:1 1:{20 + i % 5}:0.5\n" for i in range(600)),
+            "multislot": "".join(f"1 {i % 2} 2 {i % 9} {i % 7} 3 {i / 7:.2f} 0.5 1\n" for i in range(600)),
+            "criteo": pathlib.Path(self.folder.name, "train-0.tsv").read_text(),
+        }
+        for name, text in lines.items():
+            with self.subTest(format=name), tempfile.TemporaryDirectory() as folder:
+                data, job = pathlib.Path(folder, "data"), pathlib.Path(folder, "job.yaml")
+                data.write_text(text)
+                made = starling("init", data, "--out", job)
+                self.assertEqual(made.returncode, 0, made.stderr)
+                self.assertGreater(self.train(job)[0], 500)
+
     def test_errors_name_what_is_wrong(self):
         for sets, word in ((("model={lr: {}}",), "lr"), (("data.train=[/nowhere/x]",), "/nowhere/x"),
                            (("model={deepfn: {}}",), "deepfm"), (("train.loss=softmax",), "two labels"),
