@@ -48,6 +48,13 @@ void RankClocks::leave(Rank rank, uint64_t clock) {
   if (it->second.clock >= clock) erase(it);
 }
 
+void RankClocks::drop(Rank rank, uint64_t clock) {
+  auto it = ranks_.find(rank);
+  if (it == ranks_.end()) return;
+  it->second.leaves = clock;
+  erase(it);
+}
+
 std::vector<Rank> RankClocks::members(uint64_t clock) const {
   std::vector<Rank> out;
   for (const auto& [rank, state] : ranks_) {

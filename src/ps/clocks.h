@@ -36,6 +36,8 @@ class RankClocks {
   void join(Rank rank, uint64_t clock);
   // From `clock` on nobody waits for the rank.
   void leave(Rank rank, uint64_t clock);
+  // The rank has died and will not tick up to `clock`: nobody waits for that either.
+  void drop(Rank rank, uint64_t clock);
   bool active(Rank rank) const { return ranks_.contains(rank); }
   bool is_member(Rank rank, uint64_t clock) const;
   // Those that take part in step `clock`, ascending.

@@ -109,7 +109,13 @@ void Shard::on_event(const v1::Event& event) {
     const v1::RankEvent& rank = event.rank();
     const auto id = static_cast<Rank>(rank.rank());
     if (rank.leaves()) {
-      clocks_.leave(id, rank.clock());
+      // In lock step somebody finishes what it left half pushed; else the batch comes back to
+      // another rank, and the tick to nobody.
+      if (rank.has_half_pushed() && !clocks_.synchronous(rank.clock())) {
+        clocks_.drop(id, rank.clock());
+      } else {
+        clocks_.leave(id, rank.clock());
+      }
       drop_staged_of(id, rank.clock());
       if (!clocks_.active(id)) rank_batches_.erase(id);
     } else {

@@ -579,6 +579,35 @@ TEST(Shard, AStagedPushOutlivesTheHubThatFedIt) {
 }
 
 // It used to be staged for a step that never comes.
+TEST(Shard, WithoutLockStepNobodyWaitsForTheTickThatADeadRankLeftHalfDone) {
+  ShardBench bench;
+  bench.create({ShardBench::plain_table("t", 1)});
+  bench.freeze(1, 2);
+  for (uint64_t clock = 0; clock < 3; ++clock) {
+    Message tick = bench.of_batch({9, 1, clock}, 1, clock);
+    tick.meta.mutable_push_grad();
+    ASSERT_TRUE(bench.status(Method::kPsPushGrad, tick).ok());
+  }
+  ASSERT_TRUE(bench.status(Method::kPsFeedSample, bench.feed_rows(kFirst, "t", {5})).ok());
+  Message lookup = bench.of_batch(kFirst, 1, 3);
+  lookup.meta.mutable_embedding_lookup();
+  const Token waiting = bench.send(Method::kPsEmbeddingLookup, lookup);
+  EXPECT_FALSE(bench.answered(waiting));
+  v1::Event event;
+  event.mutable_rank()->set_rank(0);
+  event.mutable_rank()->set_leaves(true);
+  event.mutable_rank()->set_clock(1);  // another shard has its first step
+  event.mutable_rank()->mutable_half_pushed()->set_number(7);
+  bench.shard.on_event(event);
+  bench.collect();
+  EXPECT_TRUE(bench.answered(waiting));
+  // A late tick of it brings nobody back.
+  Message late = bench.of_batch({9, 0, 0}, 0, 0);
+  late.meta.mutable_push_grad();
+  ASSERT_TRUE(bench.status(Method::kPsPushGrad, late).ok());
+  EXPECT_FALSE(bench.shard.clocks().active(Rank{0}));
+}
+
 TEST(Shard, APushOfARankThatHasLeftIsAnswered) {
   ShardBench bench;
   bench.create({ShardBench::plain_table("t", 1)});

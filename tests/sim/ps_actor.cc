@@ -210,7 +210,10 @@ void PsActor::tell(uint32_t number, const v1::Event& event) {
       const uint64_t clock = std::max(clock_of(lane, rank), event.rank().clock());
       lane.told[rank] = {.joined = clock};
     } else if (lane.told.contains(rank)) {
-      lane.told[rank].leaves = event.rank().clock();
+      // Without lock step nobody waits for the tick that a dead rank left half done.
+      const bool is_over = event.rank().has_half_pushed() && !plan_.is_synchronous();
+      const uint64_t clock = event.rank().clock();
+      lane.told[rank].leaves = is_over ? std::min(clock, clock_of(lane, rank)) : clock;
     }
   }
   if (event.has_staleness()) witness_staleness(lane, event.staleness());

@@ -22,6 +22,12 @@ std::string TrainerActor::where() const {
 }
 
 void TrainerActor::on_registered(const v1::RegisterReply& reply) {
+  // A leave that was announced cannot be taken back.
+  if (reply.ranks_size() == 0 && has_asked_to_leave_) {
+    trace("has left in its former life");
+    finished_ = true;
+    return crash();
+  }
   if (reply.ranks_size() != 1) {
     return world().fail("{} has {} ranks, it asked for one", name(), reply.ranks_size());
   }
@@ -95,6 +101,7 @@ void TrainerActor::leave() {
   }
   if (leaves_) return empty_tick();
   trace("is at the end and leaves");
+  has_asked_to_leave_ = true;
   Message message = request();
   message.meta.mutable_leave();
   ask_scheduler(Method::kSchedulerLeave, std::move(message), [this](Message reply) {

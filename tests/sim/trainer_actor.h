@@ -65,7 +65,8 @@ class TrainerActor final : public Node {
   uint64_t clock_ = 0;
   bool running_ = false;
   bool finished_ = false;
-  std::optional<uint64_t> leaves_;  // the clock until which it ticks
+  std::optional<uint64_t> leaves_;   // the clock until which it ticks
+  bool has_asked_to_leave_ = false;  // in this life or a former one
   Step step_;
   uint64_t steps_ = 0;                             // a late answer to a former step changes nothing
   uint64_t asked_ = 0;                             // hubs, one after the other
