@@ -201,6 +201,31 @@ Status take_stats(JobOptions& options) {
   return absl::OkStatus();
 }
 
+// The values of a file, with those of the environment and of flags over them, as a job.
+StatusOr<Job> bind_job(ConfValue root, const Sources& sources) {
+  STARLING_RETURN_IF_ERROR(put_environment(root, sources.environment));
+  for (const std::string& set : sources.sets)
+    STARLING_RETURN_IF_ERROR(put_assignment(root, set, "--set"));
+  Job job;
+  STARLING_RETURN_IF_ERROR(schema_of(job.options).bind(root, "", &job.settings));
+  STARLING_RETURN_IF_ERROR(check_references(job));
+  STARLING_RETURN_IF_ERROR(take_stats(job.options));
+  STARLING_RETURN_IF_ERROR(check_net(job.settings, "scheduler", job.options.scheduler.net));
+  STARLING_RETURN_IF_ERROR(check_net(job.settings, "ps", job.options.ps.net));
+  STARLING_RETURN_IF_ERROR(check_net(job.settings, "hub", job.options.hub.net));
+  STARLING_RETURN_IF_ERROR(check_net(job.settings, "trainer", job.options.trainer.net));
+  if (const auto token = sources.environment.find("STARLING_TOKEN");
+      token != sources.environment.end()) {
+    if (token->second.empty()) {
+      return invalid_argument(
+          "environment STARLING_TOKEN: it is set and empty; unset it or name a token");
+    }
+    job.options.cluster.token = token->second;
+    job.settings.push_back({"cluster.token", "(not shown)", Origin{"environment STARLING_TOKEN"}});
+  }
+  return job;
+}
+
 }  // namespace
 
 Environment read_environment() {
@@ -227,27 +252,27 @@ StatusOr<Job> load_text(const std::string& yaml, const Sources& sources) {
     return Origin{fmt::format("{}:{}", sources.file.empty() ? "job" : sources.file, line)};
   };
   STARLING_ASSIGN_OR_RETURN(ConfValue root, parse_yaml(yaml, line_of));
-  STARLING_RETURN_IF_ERROR(put_environment(root, sources.environment));
-  for (const std::string& set : sources.sets)
-    STARLING_RETURN_IF_ERROR(put_assignment(root, set, "--set"));
-  Job job;
-  STARLING_RETURN_IF_ERROR(schema_of(job.options).bind(root, "", &job.settings));
-  STARLING_RETURN_IF_ERROR(check_references(job));
-  STARLING_RETURN_IF_ERROR(take_stats(job.options));
-  STARLING_RETURN_IF_ERROR(check_net(job.settings, "scheduler", job.options.scheduler.net));
-  STARLING_RETURN_IF_ERROR(check_net(job.settings, "ps", job.options.ps.net));
-  STARLING_RETURN_IF_ERROR(check_net(job.settings, "hub", job.options.hub.net));
-  STARLING_RETURN_IF_ERROR(check_net(job.settings, "trainer", job.options.trainer.net));
-  if (const auto token = sources.environment.find("STARLING_TOKEN");
-      token != sources.environment.end()) {
-    if (token->second.empty()) {
-      return invalid_argument(
-          "environment STARLING_TOKEN: it is set and empty; unset it or name a token");
-    }
-    job.options.cluster.token = token->second;
-    job.settings.push_back({"cluster.token", "(not shown)", Origin{"environment STARLING_TOKEN"}});
+  return bind_job(std::move(root), sources);
+}
+
+StatusOr<Job> load_settings(const std::string& lines, const Sources& sources) {
+  ConfValue root{.kind = ConfValue::Kind::kMap};
+  std::istringstream in(lines);
+  for (std::string line; std::getline(in, line);) {
+    const size_t equals = line.find('=');
+    const bool is_key =
+        equals != std::string::npos && line.substr(0, equals).find(' ') == std::string::npos;
+    // What was never given is printed as an empty text, which a name must not be.
+    if (!is_key || line.substr(equals + 1) == "\"\"") continue;
+    STARLING_RETURN_IF_ERROR(put_assignment(root, line, sources.file));
   }
-  return job;
+  // The only list whose items have keys of their own.
+  if (ConfValue* fields = root.find("fields"); fields != nullptr) {
+    fields->kind = ConfValue::Kind::kList;
+    for (ConfMember& field : fields->members) fields->items.push_back(std::move(field.value));
+    fields->members.clear();
+  }
+  return bind_job(std::move(root), sources);
 }
 
 std::string print_settings(const Job& job) {

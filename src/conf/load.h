@@ -52,6 +52,10 @@ StatusOr<Job> load(const Sources& sources);
 // The same with the file's text at hand; `sources.file` only names it.
 StatusOr<Job> load_text(const std::string& yaml, const Sources& sources);
 
+// The same of lines `key=value`, as a run leaves them beside its cuts; what is no key is not looked
+// at. `sources.file` only names it.
+StatusOr<Job> load_settings(const std::string& lines, const Sources& sources);
+
 // --print-config: a line per key, `data.batch_size=512  # job.yaml:3`. Each is what --set takes;
 // secrets are not shown.
 std::string print_settings(const Job& job);
