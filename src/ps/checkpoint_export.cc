@@ -256,4 +256,19 @@ StatusOr<std::vector<Exported>> export_cut(FileSystem& fs, const Cut& cut,
   return out;
 }
 
+StatusOr<std::map<std::string, std::vector<float>>> dense_values(FileSystem& fs, const Cut& cut) {
+  STARLING_ASSIGN_OR_RETURN(const auto dense, read_dense(fs, cut));
+  std::map<std::string, std::vector<float>> out;
+  for (const auto& [name, parts] : dense) {
+    std::vector<float>& values = out[name];
+    for (const auto& [begin, part] : parts) {
+      if (begin != values.size()) {
+        return data_loss("{}: variable {} has no element {}", cut.path, name, values.size());
+      }
+      values.insert(values.end(), part.weights.begin(), part.weights.end());
+    }
+  }
+  return out;
+}
+
 }  // namespace starling

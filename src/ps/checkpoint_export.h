@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -36,5 +37,8 @@ StatusOr<std::vector<Exported>> export_cut(FileSystem& fs, const Cut& cut,
                                            const std::vector<std::string>& names,
                                            ExportFormat format, const std::string& directory,
                                            uint64_t range_bytes = uint64_t{256} << 20);
+
+// The values of every variable of a cut, whole. DataLoss: a damaged file, or a part is missing.
+StatusOr<std::map<std::string, std::vector<float>>> dense_values(FileSystem& fs, const Cut& cut);
 
 }  // namespace starling
