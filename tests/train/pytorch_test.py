@@ -49,7 +49,7 @@ class PytorchTest(unittest.TestCase):
     def tearDownClass(cls):
         cls.folder.cleanup()
 
-    def compare(self, rows, dense, steps, batch):
+    def compare(self, rows, dense, steps, batch, clip=0):
         """Losses of both, and the AUC on the test set of both when all samples are trained."""
         job = pathlib.Path(self.folder.name, "job.yaml")
         train = self.train
@@ -59,13 +59,13 @@ class PytorchTest(unittest.TestCase):
         job.write_text(CTR_JOB.format(folder=self.folder.name))
         dump = pathlib.Path(self.folder.name, "dump.jsonl")
         sets = [f"data.train=[{train}]", f"data.test=[{self.test}]", f"data.batch_size={batch}", "data.shuffle_samples=0",
-                "data.epochs=1", "train.staleness=0", f"train.dump={dump}", f"train.dump_fields=[{', '.join(DUMPED)}]",
+                "data.epochs=1", "train.staleness=0", f"train.clip_norm={clip}", f"train.dump={dump}", f"train.dump_fields=[{', '.join(DUMPED)}]",
                 f"tables.ids.optimizer={{{rows[0]}: {{lr: {rows[1]}}}}}", f"dense.optimizer={{{dense[0]}: {{lr: {dense[1]}}}}}"]
         ended = starling("train", job, *(word for one in sets for word in ("--set", one)))
         self.assertEqual(ended.returncode, 0, ended.stderr)
         spec = pathlib.Path(self.folder.name, "spec.json")
         spec.write_text(json.dumps({"train": str(train), "test": None if steps else str(self.test), "dump": str(dump),
-                                    "batch": batch, "steps": steps, "rows": rows, "dense": dense}))
+                                    "batch": batch, "steps": steps, "rows": rows, "dense": dense, "clip": clip}))
         reference = subprocess.run([PYTHON, REFERENCE, spec], capture_output=True, text=True, timeout=900, check=False)
         self.assertEqual(reference.returncode, 0, reference.stderr)
         with open(dump, encoding="ascii") as file:
@@ -82,6 +82,14 @@ class PytorchTest(unittest.TestCase):
                     self.assertLess(reference["losses"][-1], reference["losses"][0])
                     for step, (a, b) in enumerate(zip(ours, reference["losses"], strict=True)):
                         self.assertAlmostEqual(a, b, delta=1e-4 * b, msg=f"step {step}")
+
+    def test_clipped_gradients_make_the_steps_that_pytorch_makes(self):
+        # A norm that nearly every gradient of the first steps is above; sgd, because adam hides a factor.
+        ours, reference, _ = self.compare(("sgd", 0.1), ("sgd", 0.5), steps=100, batch=64, clip=0.02)
+        free, _, _ = self.compare(("sgd", 0.1), ("sgd", 0.5), steps=100, batch=64)
+        for step, (a, b) in enumerate(zip(ours, reference["losses"], strict=True)):
+            self.assertAlmostEqual(a, b, delta=1e-4 * b, msg=f"step {step}")
+        self.assertGreater(max(abs(a - b) for a, b in zip(ours, free, strict=True)), 1e-3)
 
     def test_auc_agrees_after_an_epoch(self):
         _, reference, auc = self.compare(("adagrad", 0.05), ("adam", 0.001), steps=0, batch=128)

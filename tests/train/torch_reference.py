@@ -4,7 +4,8 @@
 usage: torch_reference.py SPEC.json
 
 SPEC names train (a file of criteo lines), test (or null), dump (of the job: its variables and the vectors of every field), batch,
-steps (0: all of train), rows and dense (the optimizers: [name, lr]). Prints {"losses": [...], "auc": ...} as JSON.
+steps (0: all of train), rows and dense (the optimizers: [name, lr]), clip (the norm of a variable's gradient at most; 0: any).
+Prints {"losses": [...], "auc": ...} as JSON.
 """
 import json
 import math
@@ -106,6 +107,8 @@ def main(spec):
         for one in optimizers:
             one.zero_grad()
         loss.backward()
+        for variable in variables.values() if spec["clip"] else ():
+            torch.nn.utils.clip_grad_norm_([variable], spec["clip"])
         for one in optimizers:
             one.step()
         losses.append(loss.item())
