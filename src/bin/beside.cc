@@ -43,6 +43,10 @@ StatusOr<int> run_eval(std::vector<std::string> arguments) {
   return become("eval", std::move(arguments));
 }
 
+StatusOr<int> run_export(std::vector<std::string> arguments) {
+  return become("export", std::move(arguments));
+}
+
 StatusOr<int> run_predict(std::vector<std::string> arguments) {
   return become("predict", std::move(arguments));
 }

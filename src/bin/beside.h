@@ -12,6 +12,7 @@ namespace starling {
 
 // Each takes the arguments behind its name and answers the exit status.
 StatusOr<int> eval_main(std::vector<std::string> arguments);
+StatusOr<int> export_main(std::vector<std::string> arguments);
 StatusOr<int> predict_main(std::vector<std::string> arguments);
 StatusOr<int> train_main(std::vector<std::string> arguments);
 StatusOr<int> trainer_main(std::vector<std::string> arguments);

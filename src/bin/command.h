@@ -33,6 +33,7 @@ StatusOr<int> run_scheduler(std::vector<std::string> arguments);
 StatusOr<int> run_status(std::vector<std::string> arguments);
 // In the program beside this one that has libtorch.
 StatusOr<int> run_eval(std::vector<std::string> arguments);
+StatusOr<int> run_export(std::vector<std::string> arguments);
 StatusOr<int> run_predict(std::vector<std::string> arguments);
 StatusOr<int> run_train(std::vector<std::string> arguments);
 StatusOr<int> run_trainer(std::vector<std::string> arguments);

@@ -15,6 +15,7 @@ constexpr auto kCommands = std::to_array<Command>({
     {"config", "show the options of a job and where each came from", run_config},
     {"data", "show samples and statistics of a job's files", run_data},
     {"eval", "measure the model of a cut", run_eval},
+    {"export", "write the model of a cut for programs that know nothing of Starling", run_export},
     {"generate", "write data sets with a known truth", run_generate},
     {"hub", "run a hub of a job", run_hub},
     {"init", "write a first job file for your data", run_init},

@@ -23,8 +23,8 @@ constexpr const char* kRuns = "runs";
 // What may change at a resume: where and how fast the job runs, not what it computes.
 constexpr auto kFree = std::to_array<std::string_view>(
     {"data.test", "data.epochs", "train.threads", "train.tensor_fuse", "train.evaluate_minutes",
-     "train.evaluate_steps", "cluster.", "checkpoint.", "scheduler.", "ps.", "hub.", "trainer.",
-     "log."});
+     "train.evaluate_steps", "train.exact_auc", "train.window_samples", "cluster.", "checkpoint.",
+     "scheduler.", "ps.", "hub.", "trainer.", "log."});
 
 bool is_free(const std::string& key) {
   return std::any_of(kFree.begin(), kFree.end(), [&](std::string_view free) {

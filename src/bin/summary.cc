@@ -49,6 +49,10 @@ std::string megabytes(uint64_t bytes) {
   return fmt::format("{:.1f} MB", static_cast<double>(bytes) / 1e6);
 }
 
+std::string staleness_text(const JobOptions& job) {
+  return job.train.staleness == kInfinite ? "inf" : std::to_string(job.train.staleness);
+}
+
 // A line per table, then the memory of all shards.
 std::string tables_text(const JobOptions& job, const std::vector<v1::StatReply>& stats) {
   std::string out;
@@ -89,23 +93,43 @@ std::string start_text(const JobOptions& job, const ModelShape& shape,
       "{} job '{}': model {} on {} fields ({} numbers wide) and {} dense values, {} workers, "
       "staleness {}",
       is_resumed ? "going on with" : "training", job.name, job.model.name, shape.fields.size(),
-      shape.width(), shape.dense, job.cluster.trainers * job.train.threads,
-      job.train.staleness == kInfinite ? "inf" : std::to_string(job.train.staleness));
-  return out + tables_text(job, stats);
+      shape.width(), shape.dense, job.cluster.trainers * job.train.threads, staleness_text(job));
+  return out + fmt::format("\n  BLAS: {}", Trainer::blas()) + tables_text(job, stats);
 }
 
 std::string score_text(const Evaluation& scored) {
-  return fmt::format("AUC {:.4f}  log loss {:.4f}  on {} samples held out", scored.auc,
-                     scored.log_loss, scored.samples);
+  std::string out = fmt::format("AUC {:.4f}  log loss {:.4f}  on {} samples held out", scored.auc,
+                                scored.log_loss, scored.samples);
+  if (scored.groups > 0) {
+    out += fmt::format("\n  AUC {:.4f} inside of {} groups", scored.group_auc, scored.groups);
+  }
+  for (size_t i = 0; i < scored.more.size(); ++i) {
+    out += fmt::format("\n  label {}: AUC {:.4f}  log loss {:.4f}", i + 2, scored.more[i].auc,
+                       scored.more[i].log_loss);
+  }
+  return out;
 }
 
 std::string evaluation_json(const Evaluation& scored, double time_s, uint64_t steps) {
   const auto number = [](double value) {
     return std::isfinite(value) ? fmt::format("{:.6f}", value) : std::string("null");
   };
-  return fmt::format(
-      R"({{"time_s": {:.1f}, "evaluation": {{"steps": {}, "samples": {}, "auc": {}, "log_loss": {}}}}})",
-      time_s, steps, scored.samples, number(scored.auc), number(scored.log_loss));
+  const auto numbers = [&](const Evaluation& one) {
+    std::string out = fmt::format(
+        R"("auc": {}, "log_loss": {}, "accuracy": {}, "mae": {}, "rmse": {}, "calibration": {})",
+        number(one.auc), number(one.log_loss), number(one.accuracy), number(one.mae),
+        number(one.rmse), number(one.calibration));
+    if (one.groups == 0) return out;
+    return out +
+           fmt::format(R"(, "groups": {}, "group_auc": {})", one.groups, number(one.group_auc));
+  };
+  std::string more;
+  for (const Evaluation& one : scored.more) {
+    more += fmt::format("{}{{{}}}", more.empty() ? "" : ", ", numbers(one));
+  }
+  if (!more.empty()) more = fmt::format(R"(, "more_labels": [{}])", more);
+  return fmt::format(R"({{"time_s": {:.1f}, "evaluation": {{"steps": {}, "samples": {}, {}{}}}}})",
+                     time_s, steps, scored.samples, numbers(scored), more);
 }
 
 std::string summary_text(const JobOptions& job, const TrainProgress& progress,
@@ -125,6 +149,9 @@ std::string summary_text(const JobOptions& job, const TrainProgress& progress,
       times.gathering / static_cast<double>(job.train.threads),
       times.dense / static_cast<double>(job.train.threads),
       times.pushing / static_cast<double>(job.train.threads));
+  out += fmt::format(
+      "\nlookups saw rows {} clocks old at most, {:.2f} on average; train.staleness is {}",
+      progress.staleness_max, progress.staleness_mean, staleness_text(job));
   out += tables_text(job, summary.stats);
   if (const std::string best = best_possible(job); !best.empty() && !summary.score.empty()) {
     out += fmt::format("\nreached {}; no model can reach more than AUC {}", summary.score, best);

@@ -62,6 +62,10 @@ StatusOr<int> train_here(Launch& launch, const StopSignal& stop) {
     stop.release();
     return Training::Asked::kSaveAndStop;
   };
+  options.keep_dense = [&](DenseKeeper::Store store) {
+    return DenseKeeper::start(local->network(), local->scheduler(), member.name + "-dense",
+                              std::move(store));
+  };
   Training training(job, *client, std::move(options));
   STARLING_ASSIGN_OR_RETURN(const Training::End end, training.run());
   return end == Training::End::kDone ? 0 : kStopped;

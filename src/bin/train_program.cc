@@ -14,6 +14,7 @@ struct Entry {
   StatusOr<int> (*run)(std::vector<std::string> arguments);
 };
 constexpr auto kEntries = std::to_array<Entry>({{"eval", eval_main},
+                                                {"export", export_main},
                                                 {"predict", predict_main},
                                                 {"train", train_main},
                                                 {"trainer", trainer_main}});

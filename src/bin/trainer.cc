@@ -64,6 +64,9 @@ StatusOr<int> serve(const Job& loaded, const TrainerFlags& flags) {
   options.wait = [&] {
     return stop.came(kLook) ? Training::Asked::kLeave : Training::Asked::kNothing;
   };
+  options.keep_dense = [&](DenseKeeper::Store store) {
+    return DenseKeeper::start(*network, member.scheduler, member.name + "-dense", std::move(store));
+  };
   Training training(job, *client, std::move(options));
   const StatusOr<Training::End> ended = training.run();
   client->leave(Deadline::in(RealClock(), seconds(5)));

@@ -7,6 +7,7 @@
 
 #include "bin/process.h"
 #include "bin/roles.h"
+#include "bin/shared_window.h"
 #include "hub/options.h"
 #include "hub/position.h"
 
@@ -31,7 +32,7 @@ bool is_running(v1::JobState state) {
 
 Training::Training(const JobOptions& job, JobClient& client, Options options)
     : job_(job), client_(client), options_(std::move(options)), since_(clock_.now()) {
-  next_lead_ = next_metrics_ = rate_since_ = since_;
+  next_lead_ = next_metrics_ = next_window_ = rate_since_ = since_;
 }
 
 Training::~Training() { end_threads(); }
@@ -71,6 +72,10 @@ Status Training::prepare() {
   STARLING_ASSIGN_OR_RETURN(
       trainer_, Trainer::make(job_, {&client_.scheduler(), &client_.ps(), &client_.hubs()},
                               std::move(options), told));
+  if (job_.dense.home == "trainer") {
+    STARLING_ASSIGN_OR_RETURN(
+        keeper_, options_.keep_dense([this] { return trainer_->store_dense(soon()); }));
+  }
   STARLING_RETURN_IF_ERROR(start_job(soon()));
   next_save_ = clock_.now() + std::chrono::minutes(job_.checkpoint.every_minutes);
   next_evaluation_ = clock_.now() + std::chrono::minutes(job_.train.evaluate_minutes);
@@ -241,9 +246,10 @@ RunProgress Training::progress() {
   RunProgress out;
   out.time_s = seconds_of(clock_.now() - since_);
   out.samples = samples_before_ + now.hub.samples_done();
-  if (now.window.samples > 0) {
-    out.loss = now.loss;
-    out.auc = now.window.auc;
+  update_window();
+  if (const Evaluation window = window_.scores.result(); window.samples > 0) {
+    out.loss = window_.mean_loss();
+    out.auc = window.auc;
   }
   const TimePoint at = clock_.now();
   if (at >= rate_since_ + kRateEvery || rate_ == 0) {
@@ -265,6 +271,19 @@ RunProgress Training::progress() {
     }
   }
   return out;
+}
+
+void Training::update_window() {
+  if (clock_.now() < next_window_) return;
+  next_window_ = clock_.now() + kMetricsEvery;
+  window_ = trainer_->window();
+  if (job_.cluster.trainers == 1) return;
+  // A window that is not told is told next time; the run does not depend on it.
+  put_window(client_.scheduler(), client_.registered().id(), window_, soon()).IgnoreError();
+  if (!leads_) return;
+  if (StatusOr<TrainWindow> all = merged_window(client_.scheduler(), soon()); all.ok()) {
+    window_ = *std::move(all);
+  }
 }
 
 void Training::lead_turn(const RunProgress& now) {
@@ -306,7 +325,6 @@ void Training::begin_save(bool is_best) {
   if (!is_best) next_save_ = clock_.now() + std::chrono::minutes(job_.checkpoint.every_minutes);
   is_saving_ = true;
   saving_ = Thread({.name = "save"}, [this, is_best] {
-    trainer_->store_dense(soon()).IgnoreError();
     const StatusOr<std::string> path =
         save_cut(client_.scheduler(), is_best ? best_cuts_path(job_.checkpoint.path) : "",
                  is_best ? 1 : 0, [this] { return !is_ending_; });
@@ -327,10 +345,7 @@ StatusOr<Training::End> Training::stop_with_cut() {
   stop.checkpoint_path = job_.checkpoint.path;
   stop.resume = options_.command.resume();
   stop.say = options_.say;
-  stop.prepare = [this]() -> Status {
-    STARLING_RETURN_IF_ERROR(client_.failure());
-    return trainer_->store_dense(soon());
-  };
+  stop.prepare = [this] { return client_.failure(); };
   stop.may_wait = [this] { return !is_trained_; };
   STARLING_ASSIGN_OR_RETURN(const bool is_stopped,
                             starling::stop_with_cut(client_.scheduler(), stop));

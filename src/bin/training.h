@@ -13,6 +13,7 @@
 #include <string>
 
 #include "base/thread.h"
+#include "bin/dense_keeper.h"
 #include "bin/job_client.h"
 #include "bin/progress.h"
 #include "bin/summary.h"
@@ -31,6 +32,8 @@ class Training {
     std::function<void(const std::string&)> say;  // from any thread
     // Waits a moment; answers what the process was asked to do meanwhile.
     std::function<Asked()> wait;
+    // Of jobs with dense.home trainer: somebody who has the variables stored at each cut.
+    std::function<StatusOr<std::unique_ptr<DenseKeeper>>(DenseKeeper::Store)> keep_dense;
   };
 
   // Both outlive it.
@@ -61,6 +64,8 @@ class Training {
 
   StatusOr<End> loop();
   void lead_turn(const RunProgress& now);
+  // Takes this trainer's last window and, of several trainers, all.
+  void update_window();
   RunProgress progress();
   void begin_save(bool is_best);
   void begin_evaluation();
@@ -85,8 +90,10 @@ class Training {
   uint64_t samples_before_ = 0;  // of these, about
   double lines_total_ = -1;
   std::unique_ptr<Trainer> trainer_;
+  std::unique_ptr<DenseKeeper> keeper_;  // ends before the trainer
   bool leads_ = false;
-  TimePoint next_lead_, next_metrics_, next_save_, next_evaluation_;
+  TimePoint next_lead_, next_metrics_, next_save_, next_evaluation_, next_window_;
+  TrainWindow window_;
   uint64_t evaluated_steps_ = 0;
   uint64_t rate_samples_ = 0;
   TimePoint rate_since_;

@@ -159,6 +159,10 @@ Schema schema_of(TrainSection& o) {
         count(0, 1 << 20, "between evaluations on data.test; 0: after each epoch only"));
   s.add("evaluate_steps", &o.evaluate_steps,
         count(0, kInfinite - 1, "batches between evaluations on data.test; 0: off"));
+  s.add("exact_auc", &o.exact_auc,
+        "AUC of evaluations from every prediction, which are kept for it, not from 65536 buckets");
+  s.add("window_samples", &o.window_samples,
+        count(1, kInfinite - 1, "samples of a trainer whose loss and AUC are told as it trains"));
   add_loss(s, o);
   return s;
 }

@@ -18,6 +18,13 @@ bool is_one_of(const auto& names, const std::string& core) {
 
 bool is_loaded(const char* symbol) { return ::dlsym(RTLD_DEFAULT, symbol) != nullptr; }
 
+// Of "OpenBLAS 0.3.21 DYNAMIC_ARCH ...": its version.
+std::string second_word(const std::string& text) {
+  const size_t begin = text.find(' ');
+  if (begin == std::string::npos) return "";
+  return text.substr(begin + 1, text.find(' ', begin + 1) - begin - 1);
+}
+
 }  // namespace
 
 BlasFacts blas_facts() {
@@ -27,6 +34,12 @@ BlasFacts blas_facts() {
   if (void* core = ::dlsym(RTLD_DEFAULT, "openblas_get_corename"); core != nullptr) {
     facts.library = BlasFacts::Library::kOpenBlas;
     facts.core = reinterpret_cast<const char* (*)()>(core)();
+    if (void* config = ::dlsym(RTLD_DEFAULT, "openblas_get_config"); config != nullptr) {
+      facts.version = second_word(reinterpret_cast<const char* (*)()>(config)());
+    }
+    if (void* threads = ::dlsym(RTLD_DEFAULT, "openblas_get_num_threads"); threads != nullptr) {
+      facts.threads = reinterpret_cast<int (*)()>(threads)();
+    }
   } else if (is_loaded("mkl_get_version_string") || is_loaded("MKL_Get_Version_String")) {
     facts.library = BlasFacts::Library::kMkl;
   } else if (is_loaded("bli_info_get_version_str")) {
@@ -63,6 +76,26 @@ BlasVerdict judge_blas(const BlasFacts& facts) {
             .core_type = wanted};
   }
   return {.text = found};
+}
+
+std::string blas_text(const BlasFacts& facts) {
+  std::string out;
+  switch (facts.library) {
+    case BlasFacts::Library::kMkl:
+      out = "MKL";
+      break;
+    case BlasFacts::Library::kBlis:
+      out = "BLIS";
+      break;
+    case BlasFacts::Library::kUnknown:
+      out = "a reference BLAS";
+      break;
+    case BlasFacts::Library::kOpenBlas:
+      out = fmt::format("OpenBLAS {}, {} kernels", facts.version, facts.core);
+      break;
+  }
+  if (facts.threads == 1) return out + ", one thread per worker";
+  return facts.threads == 0 ? out : fmt::format("{}, {} threads per worker", out, facts.threads);
 }
 
 Status check_blas(bool allow_slow) {

@@ -17,6 +17,8 @@ struct BlasFacts {
   std::string core;  // of OpenBLAS: the kernels it has chosen
   bool has_avx2 = false;
   bool has_avx512 = false;
+  std::string version;  // of OpenBLAS
+  int threads = 0;      // of each product; 0: not known
 };
 
 struct BlasVerdict {
@@ -28,6 +30,8 @@ struct BlasVerdict {
 // Of the libraries that are loaded.
 BlasFacts blas_facts();
 BlasVerdict judge_blas(const BlasFacts& facts);
+// For a person: "OpenBLAS 0.3.21, SkylakeX kernels, one thread per worker".
+std::string blas_text(const BlasFacts& facts);
 
 // FailedPrecondition: matrix products would be slow and `allow_slow` is not given; the message says
 // what to set or to install. OpenBLAS reads OPENBLAS_CORETYPE when it is loaded, so whoever starts

@@ -39,6 +39,14 @@ TEST(Blas, WhatFitsTheCpuIsFine) {
   }
 }
 
+TEST(Blas, APersonIsToldLibraryKernelsAndThreads) {
+  BlasFacts facts{Library::kOpenBlas, "SkylakeX", true, true, "0.3.21", 1};
+  EXPECT_EQ(blas_text(facts), "OpenBLAS 0.3.21, SkylakeX kernels, one thread per worker");
+  facts.threads = 2;
+  EXPECT_THAT(blas_text(facts), HasSubstr("2 threads per worker"));
+  EXPECT_EQ(blas_text({.library = Library::kMkl}), "MKL");
+}
+
 TEST(Blas, AReferenceLibraryCannotBeMended) {
   const BlasVerdict verdict = judge_blas({.library = Library::kUnknown, .has_avx2 = true});
   EXPECT_TRUE(verdict.is_slow);

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "base/rng.h"
+#include "trainer/window.h"
 
 namespace starling {
 namespace {
@@ -163,6 +164,28 @@ TEST(Evaluator, PackedNumbersOfAnotherKindAreRefused) {
   Evaluator few({.buckets = 8}), many({.buckets = 16});
   EXPECT_FALSE(few.unpack(many.pack()));
   EXPECT_FALSE(few.unpack(std::vector<double>(3)));
+}
+
+TEST(TrainWindow, WindowsOfSeveralTrainersAreOne) {
+  const std::vector<float> predictions{0.1F, 0.7F, 0.4F, 0.9F, 0.2F}, labels{0, 1, 1, 0, 0};
+  TrainWindow whole, first, second;
+  whole.scores.add(predictions, labels);
+  first.scores.add(std::span(predictions).first(2), std::span(labels).first(2));
+  second.scores.add(std::span(predictions).subspan(2), std::span(labels).subspan(2));
+  first.loss = 1;
+  first.batches = 2;
+  second.loss = 5;
+  second.batches = 1;
+  TrainWindow merged;
+  ASSERT_TRUE(merged.merge(first.pack()));
+  ASSERT_TRUE(merged.merge(second.pack()));
+  EXPECT_EQ(merged.mean_loss(), 2);
+  EXPECT_EQ(merged.scores.result().samples, 5U);
+  EXPECT_EQ(merged.scores.result().auc, whole.scores.result().auc);
+  EXPECT_EQ(merged.scores.result().log_loss, whole.scores.result().log_loss);
+  EXPECT_FALSE(merged.merge(first.pack() + "x"));
+  EXPECT_FALSE(merged.merge(""));
+  EXPECT_EQ(merged.batches, 3);
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <filesystem>
 
 #include "base/rng.h"
 #include "trainer/model.h"
@@ -152,6 +153,13 @@ TEST(Din, AHistoryDoesNotReachOtherSamples) {
   EXPECT_EQ(trial.predictions[1], before[1]);
   EXPECT_NE(trial.predictions[2], before[2]);
   EXPECT_EQ(trial.predictions[3], before[3]);
+}
+
+TEST(Din, IsSavedForHistoriesOfAnyLength) {
+  const Trial trial({.fields = {{"item", 3}, {"history", 3, true}}, .labels = 1}, true);
+  const std::string path = testing::TempDir() + "saved_din.pt";
+  EXPECT_EQ(trial.model->save(path), absl::OkStatus());
+  std::filesystem::remove(path);
 }
 
 TEST(Din, FieldsThatItNeedsAreNamed) {

@@ -94,6 +94,10 @@ class Model {
   // Forward and backward: fills `out`, answers the mean loss. Internal: the engine failed.
   virtual StatusOr<double> train(const ModelInput& input, const ModelOutput& out) = 0;
   virtual Status predict(const ModelInput& input, std::span<float> predictions) = 0;
+  // Writes the network with its values as a file that other programs run: TorchScript, with the
+  // signature that models/torchscript.cc documents, so that it can be trained on as well. Internal:
+  // the engine failed, or the file does not compute what this network does.
+  virtual Status save(const std::string& path) = 0;
 };
 
 // What `model:` of a job file says, for this shape. InvalidArgument: an unknown name (with the

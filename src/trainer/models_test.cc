@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <filesystem>
 
 #include "base/rng.h"
 #include "trainer/model.h"
@@ -101,6 +102,26 @@ TEST_P(Models, PredictsWhatItTrainedOn) {
     expected -= std::log(trial.labels[i] > 0 ? predictions[i] : 1 - predictions[i]) / kSamples;
   }
   EXPECT_NEAR(loss, expected, 1e-5);
+}
+
+TEST_P(Models, ASavedNetworkIsAModelThatPredictsTheSame) {
+  Trial trial(GetParam());
+  const std::string path = testing::TempDir() + "saved_" + GetParam() + ".pt";
+  ASSERT_EQ(trial.model->save(path), absl::OkStatus());
+  Choice saved = choice("torchscript");
+  saved.params.text = path;
+  const auto made = make_model(saved, shape_of(GetParam()));
+  std::filesystem::remove(path);
+  ASSERT_TRUE(made.ok()) << made.status();
+  std::vector<std::vector<float>> values;
+  std::vector<std::span<float>> bound;
+  for (const ModelVariable& variable : (*made)->variables()) values.push_back(variable.initial);
+  bound.assign(values.begin(), values.end());
+  (*made)->bind(bound);
+  std::vector<float> mine(kSamples), theirs(kSamples);
+  ASSERT_EQ(trial.model->predict(trial.input(), mine), absl::OkStatus());
+  ASSERT_EQ((*made)->predict(trial.input(), theirs), absl::OkStatus());
+  for (uint32_t i = 0; i < kSamples; ++i) EXPECT_NEAR(theirs[i], mine[i], 1e-6);
 }
 
 // Those that take pooled fields alone; losses_test.cc has the others.

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "conf/units.h"
+#include "ps/client.h"
 
 namespace starling {
 namespace {
@@ -68,6 +69,20 @@ StatusOr<ModelLoss> model_loss(const JobOptions& job, uint32_t labels) {
   return loss;
 }
 
+// Room for what the optimizer of each variable keeps, of jobs whose trainer keeps both: a number
+// that says whether anything was stored, then the state.
+Status add_states(v1::CreateOption& out) {
+  const int variables = out.variables_size();
+  for (int i = 0; i < variables; ++i) {
+    STARLING_ASSIGN_OR_RETURN(const std::unique_ptr<DenseTable> table,
+                              make_dense_table(out.variables(i), out.seed()));
+    v1::DenseOptions* state = out.add_variables();
+    state->set_name(out.variables(i).name() + ".state");
+    state->add_shape(static_cast<int64_t>(table->state().size()) + 1);
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 StatusOr<ModelShape> model_shape(const JobOptions& job, const v1::StartSampleReply& dataset) {
@@ -118,6 +133,7 @@ StatusOr<v1::CreateOption> create_option(const JobOptions& job,
       out_value->set_value(value);
     }
   }
+  if (job.dense.home == "trainer") STARLING_RETURN_IF_ERROR(add_states(out));
   return out;
 }
 

@@ -138,7 +138,7 @@ TorchNet::Linear TorchNet::add_linear(const std::string& name, int64_t in, int64
 torch::Tensor TorchNet::linear(const Linear& layer, const torch::Tensor& x, bool relu) const {
   const torch::Tensor& weight = value(layer.weight);
   // Few outputs are no work for a product of matrices.
-  if (weight.size(0) >= kFusedOutputsMin) {
+  if (weight.size(0) >= kFusedOutputsMin && !is_traced_) {
     return fused_linear(x, weight, value(layer.bias), relu, shape_.precision);
   }
   const torch::Tensor y = at::linear(x, weight, value(layer.bias));

@@ -54,6 +54,8 @@ class TorchNet : public Model {
   void bind(const std::vector<std::span<float>>& values) override;
   StatusOr<double> train(const ModelInput& input, const ModelOutput& out) override;
   Status predict(const ModelInput& input, std::span<float> predictions) override;
+  // In torch_save.cc: forward() is traced.
+  Status save(const std::string& path) override;
 
  protected:
   // Logits, or outputs of a squared loss: (samples, labels).
@@ -85,8 +87,11 @@ class TorchNet : public Model {
   double run(const ModelInput& input, const ModelOutput& out);
   torch::Tensor loss_of(const torch::Tensor& logits, const ModelInput& input) const;
   torch::Tensor predictions_of(const torch::Tensor& logits) const;
+  void save_traced(const std::string& path);
+  Status check_saved(const std::string& path);
 
   const ModelShape shape_;
+  bool is_traced_ = false;  // linear layers by operations that a file can hold
   std::vector<ModelVariable> variables_;
   std::vector<torch::Tensor> values_;
 };

@@ -47,6 +47,8 @@ StatusOr<std::unique_ptr<Trainer>> Trainer::make(const JobOptions& job, TrainerC
   return trainer;
 }
 
+std::string Trainer::blas() { return blas_text(blas_facts()); }
+
 Status Trainer::make_learners() {
   STARLING_ASSIGN_OR_RETURN(evaluating_, Learner::make(job_.model, shape_));
   const std::vector<ModelVariable>& variables = evaluating_->model().variables();
@@ -91,6 +93,26 @@ StatusOr<v1::CreateOption> Trainer::schema_of(const JobOptions& job,
   STARLING_ASSIGN_OR_RETURN(const ModelShape shape, model_shape(job, dataset));
   STARLING_ASSIGN_OR_RETURN(const std::unique_ptr<Model> model, make_model(job.model, shape));
   return create_option(job, model->variables());
+}
+
+Status Trainer::save_network(const JobOptions& job, const v1::StartSampleReply& dataset,
+                             DenseByName values, const std::string& path) {
+  STARLING_ASSIGN_OR_RETURN(ModelShape shape, model_shape(job, dataset));
+  // Values are float32 in any job, and so is what other programs compute with them.
+  shape.precision = Precision::kFloat32;
+  STARLING_ASSIGN_OR_RETURN(const std::unique_ptr<Model> model, make_model(job.model, shape));
+  std::vector<std::span<float>> bound;
+  for (const ModelVariable& variable : model->variables()) {
+    const auto found = values.find(variable.name);
+    if (found == values.end() || found->second.size() != variable.elements()) {
+      return failed_precondition("model.{} has {} values in variable '{}', the cut has {}",
+                                 job.model.name, variable.elements(), variable.name,
+                                 found == values.end() ? 0 : found->second.size());
+    }
+    bound.emplace_back(found->second);
+  }
+  model->bind(bound);
+  return model->save(path);
 }
 
 v1::FreezeOption Trainer::freeze_of(const JobOptions& job) {
@@ -219,23 +241,19 @@ void Trainer::note(const Learner& learner, const StepBatch& batch, double loss) 
   const std::vector<float> predictions = column_of(learner.predictions(), 0, shape_.labels);
   const std::vector<float> labels = column_of(floats(batch.labels), 0, shape_.labels);
   const MutexLock lock(mutex_);
-  window_.add(predictions, labels, floats(batch.weights));
-  window_loss_ += loss;
-  ++window_batches_;
+  window_.scores.add(predictions, labels, floats(batch.weights));
+  window_.loss += loss;
+  ++window_.batches;
   progress_.samples += batch.layout.samples();
   ++progress_.batches;
   staleness_sum_ += static_cast<double>(batch.staleness);
   progress_.staleness_mean = staleness_sum_ / static_cast<double>(progress_.batches);
   window_samples_ += batch.layout.samples();
-  if (window_samples_ >= options_.window_samples) begin_window();
+  if (window_samples_ >= static_cast<uint64_t>(job_.train.window_samples)) begin_window();
 }
 
 void Trainer::begin_window() {
-  progress_.window = window_.result();
-  progress_.loss = window_loss_ / static_cast<double>(window_batches_);
-  window_.clear();
-  window_loss_ = 0;
-  window_batches_ = 0;
+  last_ = std::exchange(window_, TrainWindow());
   window_samples_ = 0;
 }
 
@@ -316,7 +334,7 @@ Status Trainer::score(const v1::StartSampleOption& dataset, const OnScored& on_s
 
 StatusOr<Evaluation> Trainer::evaluate(const v1::StartSampleOption& dataset, Deadline deadline) {
   EvaluatorOptions how;
-  if (options_.exact_auc) how.buckets = 0;
+  if (job_.train.exact_auc) how.buckets = 0;
   std::vector<Evaluator> evaluators(shape_.labels, Evaluator(how));
   const auto add = [&](const StepBatch& batch, std::span<const float> predictions) {
     for (size_t label = 0; label < shape_.labels; ++label) {
@@ -338,6 +356,11 @@ StatusOr<Evaluation> Trainer::evaluate(const v1::StartSampleOption& dataset, Dea
 TrainProgress Trainer::progress() const {
   const MutexLock lock(mutex_);
   return progress_;
+}
+
+TrainWindow Trainer::window() const {
+  const MutexLock lock(mutex_);
+  return last_;
 }
 
 }  // namespace starling

@@ -7,7 +7,9 @@
 
 #include <atomic>
 #include <functional>
+#include <map>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "base/mutex.h"
@@ -18,6 +20,7 @@
 #include "trainer/evaluator.h"
 #include "trainer/learner.h"
 #include "trainer/model.h"
+#include "trainer/window.h"
 #include "worker/part_by_part.h"
 #include "worker/variables.h"
 #include "worker/worker.h"
@@ -48,8 +51,6 @@ struct StepTimes {
 struct TrainProgress {
   uint64_t samples = 0;   // pushed
   uint64_t batches = 0;   // of these
-  double loss = 0;        // mean of the last window
-  Evaluation window;      // of the last window of samples
   v1::DatasetCounts hub;  // of all hubs, as each told last
   // Of all lookups: clocks by which the slowest rank was behind.
   uint64_t staleness_max = 0;
@@ -65,8 +66,6 @@ class Trainer {
     uint64_t start_clock = 0;
     std::optional<uint32_t> staleness;
     uint32_t ahead = 2;
-    uint64_t window_samples = 100000;  // of progress
-    bool exact_auc = false;            // of evaluations; else by buckets
   };
 
   // `dataset`: what the hubs answered of the samples. InvalidArgument: the model does not fit them.
@@ -80,6 +79,14 @@ class Trainer {
   static StatusOr<v1::CreateOption> schema_of(const JobOptions& job,
                                               const v1::StartSampleReply& dataset);
   static v1::FreezeOption freeze_of(const JobOptions& job);
+  // Writes the network of a job with these values, by variable, as Model::save() does.
+  // FailedPrecondition: they are not the values of this job's network.
+  using DenseByName = std::map<std::string, std::vector<float>>;
+  static Status save_network(const JobOptions& job, const v1::StartSampleReply& dataset,
+                             DenseByName values, const std::string& path);
+
+  // What multiplies the matrices of this process, for a person.
+  static std::string blas();
 
   const ModelShape& shape() const { return shape_; }
   // Brings the job from the state it is in to training: creates tables and variables, freezes them
@@ -101,6 +108,8 @@ class Trainer {
   using OnScored = std::function<void(const StepBatch& batch, std::span<const float> predictions)>;
   Status score(const v1::StartSampleOption& dataset, const OnScored& on_scored, Deadline deadline);
   TrainProgress progress() const;
+  // Of the last train.window_samples of this trainer; empty before.
+  TrainWindow window() const;
   // The workers end after the step at hand; train() answers Cancelled.
   void stop() { stopping_.store(true, std::memory_order_relaxed); }
   // They end at once, and what they have is lost to this process: train() and evaluate() answer
@@ -149,11 +158,10 @@ class Trainer {
   bool is_cancelled_ ABSL_GUARDED_BY(mutex_) = false;
   std::vector<Worker*> active_ ABSL_GUARDED_BY(mutex_);
   TrainProgress progress_ ABSL_GUARDED_BY(mutex_);
-  Evaluator window_ ABSL_GUARDED_BY(mutex_);
-  double staleness_sum_ ABSL_GUARDED_BY(mutex_) = 0;
-  double window_loss_ ABSL_GUARDED_BY(mutex_) = 0;
-  uint64_t window_batches_ ABSL_GUARDED_BY(mutex_) = 0;
+  TrainWindow window_ ABSL_GUARDED_BY(mutex_);  // that fills now
+  TrainWindow last_ ABSL_GUARDED_BY(mutex_);    // that is full
   uint64_t window_samples_ ABSL_GUARDED_BY(mutex_) = 0;
+  double staleness_sum_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace starling

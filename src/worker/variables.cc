@@ -30,6 +30,12 @@ Status check(const JobOptions& job) {
   return absl::OkStatus();
 }
 
+DenseValues values_of(const v1::DenseOptions& variable, std::span<const float> from) {
+  Tensor tensor = Tensor::allocate(DType::kFloat32, {static_cast<int64_t>(from.size())});
+  std::copy(from.begin(), from.end(), tensor.mutable_values<float>().begin());
+  return {.variable = variable.name(), .values = std::move(tensor)};
+}
+
 }  // namespace
 
 Variables::Variables(const JobOptions& job, Communicator& ps, const v1::CreateOption& schema)
@@ -37,7 +43,8 @@ Variables::Variables(const JobOptions& job, Communicator& ps, const v1::CreateOp
       ps_(ps),
       pull_every_(static_cast<uint64_t>(job.dense.pull_every)),
       is_kept_here_(job.dense.home == "trainer"),
-      is_shared_(job.dense.sharing == "hogwild") {}
+      is_shared_(job.dense.sharing == "hogwild"),
+      variables_(is_kept_here_ ? schema.variables_size() / 2 : schema.variables_size()) {}
 
 StatusOr<std::unique_ptr<Variables>> Variables::make(const JobOptions& job, Communicator& ps,
                                                      const v1::CreateOption& schema,
@@ -45,22 +52,23 @@ StatusOr<std::unique_ptr<Variables>> Variables::make(const JobOptions& job, Comm
   STARLING_RETURN_IF_ERROR(check(job));
   std::unique_ptr<Variables> made(new Variables(job, ps, schema));
   if (made->is_kept_here_) {
-    for (const v1::DenseOptions& variable : schema.variables()) {
+    for (int i = 0; i < made->variables_; ++i) {
       STARLING_ASSIGN_OR_RETURN(std::unique_ptr<DenseTable> table,
-                                make_dense_table(variable, schema.seed()));
+                                make_dense_table(schema.variables(i), schema.seed()));
       made->tables_.push_back(std::move(table));
     }
   }
   const size_t copies = made->is_shared_ ? 1 : workers;
   for (size_t i = 0; i < copies; ++i) {
-    made->copies_.push_back(std::make_unique<Copy>(made->empty_copy()));
+    made->copies_.push_back(std::make_unique<Copy>(made->empty_copy(made->variables_)));
   }
   return made;
 }
 
-Variables::Copy Variables::empty_copy() const {
+Variables::Copy Variables::empty_copy(int variables) const {
   Copy copy;
-  for (const v1::DenseOptions& variable : schema_.variables()) {
+  for (int i = 0; i < variables; ++i) {
+    const v1::DenseOptions& variable = schema_.variables(i);
     size_t elements = 1;
     for (const int64_t extent : variable.shape()) elements *= static_cast<size_t>(extent);
     copy.values.emplace_back(elements);
@@ -96,10 +104,13 @@ Status Variables::pull(Copy& copy, Deadline deadline) const {
 Status Variables::take_initial(Deadline deadline) {
   const MutexLock lock(mutex_);
   if (has_initial_) return absl::OkStatus();
-  Copy copy = empty_copy();
+  Copy copy = empty_copy(schema_.variables_size());
   STARLING_RETURN_IF_ERROR(pull(copy, deadline));
   for (size_t i = 0; i < tables_.size(); ++i) {
-    STARLING_RETURN_IF_ERROR(tables_[i]->set(copy.values[i]));
+    const std::span<const float> state = copy.values[tables_.size() + i];
+    const bool is_stored = state.front() != 0;
+    STARLING_RETURN_IF_ERROR(is_stored ? tables_[i]->restore(copy.values[i], state.subspan(1))
+                                       : tables_[i]->set(copy.values[i]));
   }
   has_initial_ = true;
   return absl::OkStatus();
@@ -138,7 +149,7 @@ StatusOr<bool> Variables::apply(std::span<const std::span<const float>> gradient
 
 Status Variables::snapshot(const std::vector<std::span<float>>& out, Deadline deadline) {
   if (!is_kept_here_) {
-    Copy copy = empty_copy();
+    Copy copy = empty_copy(variables_);
     STARLING_RETURN_IF_ERROR(pull(copy, deadline));
     for (size_t i = 0; i < out.size(); ++i) {
       std::copy(copy.values[i].begin(), copy.values[i].end(), out[i].begin());
@@ -159,11 +170,12 @@ Status Variables::store(Deadline deadline) {
   {
     const MutexLock lock(mutex_);
     if (!has_initial_) return absl::OkStatus();
-    for (int i = 0; i < schema_.variables_size(); ++i) {
+    for (int i = 0; i < variables_; ++i) {
       const DenseTable& table = *tables_[static_cast<size_t>(i)];
-      Tensor tensor = Tensor::allocate(DType::kFloat32, {static_cast<int64_t>(table.size())});
-      std::copy_n(table.weights().data(), table.size(), tensor.mutable_values<float>().data());
-      values.push_back({.variable = schema_.variables(i).name(), .values = std::move(tensor)});
+      std::vector<float> state{1};
+      state.insert(state.end(), table.state().begin(), table.state().end());
+      values.push_back(values_of(schema_.variables(i), table.weights()));
+      values.push_back(values_of(schema_.variables(variables_ + i), state));
     }
   }
   return ps_.push({}, std::move(values), deadline);

@@ -2,11 +2,11 @@
 // gradients go.
 //
 // Kept by the ps, values are pulled every few steps and gradients travel with the push of a batch.
-// Kept here, a step of the optimizer is made at once, and the ps gets the values when told: at cuts
-// and at the end. Workers have copies, or share one memory without locks (Hogwild): a reader may
-// see values of two steps.
-// Uses: base, conf, wire, table, ps/client.h. Threads: a worker calls with its own number; store()
-// and snapshot() from any.
+// Kept here, a step of the optimizer is made at once, and the ps gets the values and what the
+// optimizer keeps (variables NAME.state) when told: at cuts and at the end. Workers have copies, or
+// share one memory without locks (Hogwild): a reader may see values of two steps. Uses: base, conf,
+// wire, table, ps/client.h. Threads: a worker calls with its own number; store() and snapshot()
+// from any.
 #pragma once
 
 #include <memory>
@@ -35,7 +35,7 @@ class Variables {
   StatusOr<bool> apply(std::span<const std::span<const float>> gradients, uint64_t step);
   // The values as they are now, into other memory.
   Status snapshot(const std::vector<std::span<float>>& out, Deadline deadline);
-  // Values that are kept here go to the ps: before a cut, and at the end.
+  // Values and states that are kept here go to the ps: before a cut, and at the end.
   Status store(Deadline deadline);
 
  private:
@@ -45,7 +45,8 @@ class Variables {
     std::vector<std::vector<float>> values;
     uint64_t steps = 0;
   };
-  Copy empty_copy() const;
+  // Of the first so many variables of the schema.
+  Copy empty_copy(int variables) const;
   Status pull(Copy& copy, Deadline deadline) const;
   Status take_initial(Deadline deadline) ABSL_LOCKS_EXCLUDED(mutex_);
 
@@ -54,6 +55,7 @@ class Variables {
   const uint64_t pull_every_;
   const bool is_kept_here_;
   const bool is_shared_;
+  const int variables_;  // of the network; their states stand behind them in the schema
 
   // Private: one per worker, touched by it alone. Shared: the first is everybody's.
   std::vector<std::unique_ptr<Copy>> copies_;

@@ -13,6 +13,8 @@ import subprocess
 import tempfile
 import unittest
 
+from train_test import CTR_JOB, starling
+
 PROGRAM = os.environ["STARLING_TEST_PROGRAM"]
 DATA = pathlib.Path(os.environ["STARLING_TEST_DATA"])
 EXAMPLES = pathlib.Path(__file__).resolve().parents[2] / "examples"
@@ -75,6 +77,20 @@ class QualityTest(unittest.TestCase):
             runs = [auc_of(EXAMPLES / "din" / "job.yaml", files + sets, 2) for sets in ((), ("cluster.ps=2",))]
             self.assertEqual(runs[0], runs[1])
             self.assertAlmostEqual(runs[0], DIN, delta=0.01)
+
+    def test_bfloat16_learns_what_float32_does(self):
+        with tempfile.TemporaryDirectory() as folder:
+            starling("generate", "ctr", "--out", folder, "--samples", 60000, "--test", 20000, "--keys", 5000)
+            job = pathlib.Path(folder, "job.yaml")
+            job.write_text(CTR_JOB.format(folder=folder))
+            sets = ("train.staleness=0", "data.epochs=1", "model={deepfm: {hidden: [128, 128]}}")
+            try:
+                half = auc_of(job, (*sets, "dense.precision=bfloat16"), 1)
+            except AssertionError as error:
+                if "bfloat16 does not work on this machine" not in str(error):
+                    raise
+                self.skipTest("products in bfloat16 do not work on this machine")
+            self.assertAlmostEqual(half, auc_of(job, sets, 1), delta=0.001)
 
 
 if __name__ == "__main__":

@@ -3,8 +3,10 @@
 import os
 import pathlib
 import re
+import signal
 import subprocess
 import tempfile
+import time
 import unittest
 
 PROGRAM = os.environ["STARLING_TEST_PROGRAM"]
@@ -81,6 +83,54 @@ class TrainTest(unittest.TestCase):
         trained, scores = self.train(self.job, "dense.merge_steps=4", "train.threads=2")
         self.assertEqual(trained, 2 * 20000)
         self.assertGreater(scores[-1][0], 0.6)
+
+    def test_no_lookup_is_older_than_the_staleness_allows(self):
+        for staleness, prefetch, threads, most in (("inf", 0, 1, 0), (2, 0, 2, 2), (1, 3, 2, 1), (3, 3, 2, 3), (0, 3, 2, 0)):
+            with self.subTest(staleness=staleness, prefetch=prefetch, threads=threads):
+                ended = starling("train", self.job, *(word for one in (
+                    f"train.staleness={staleness}", f"trainer.prefetch={prefetch}", f"train.threads={threads}", "data.epochs=1")
+                    for word in ("--set", one)))
+                self.assertEqual(ended.returncode, 0, ended.stderr)
+                self.assertRegex(ended.stdout, r"BLAS: \S+.*per worker")
+                oldest, mean, told = re.search(r"rows (\d+) clocks old at most, ([\d.]+) on average; train.staleness is (\w+)",
+                                               ended.stdout).groups()
+                self.assertEqual(told, str(staleness))
+                self.assertLessEqual(int(oldest), most)
+                self.assertLessEqual(float(mean), int(oldest))
+
+    def scores_of(self, folder, job, cuts):
+        """What the newest cut makes of the test set, to the last digit."""
+        out = pathlib.Path(folder, "scores")
+        ended = starling("predict", job, "--checkpoint", cuts, "--input", pathlib.Path(self.folder.name, "test.tsv"), "--output", out)
+        self.assertEqual(ended.returncode, 0, ended.stderr)
+        return out.read_text()
+
+    def test_variables_that_the_trainer_keeps_survive_a_stop_with_their_optimizer(self):
+        """One worker that looks up nothing ahead: stopped, resumed and stopped again, it makes the steps of one never stopped."""
+        with tempfile.TemporaryDirectory() as folder:
+            job = pathlib.Path(folder, "job.yaml")
+            text = CTR_JOB.format(folder=self.folder.name) + "trainer: {prefetch: 0}\n"
+            job.write_text(text.replace("dense: {", "dense: {home: trainer, "))
+
+            def command(name, *more):
+                sets = ("data.epochs=3", f"checkpoint.path={folder}/{name}")
+                return [PROGRAM, "train", str(job), "--run", f"{folder}/{name}-run", *more,
+                        *(word for one in sets for word in ("--set", one))]
+
+            for name in ("whole", "stopped"):
+                child = subprocess.Popen(command(name), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+                if name == "stopped":
+                    metrics = pathlib.Path(folder, "stopped-run", "metrics.jsonl")
+                    until = time.monotonic() + 300
+                    while child.poll() is None and time.monotonic() < until and not (
+                            metrics.exists() and re.search(r'"samples": [1-9]', metrics.read_text())):
+                        time.sleep(0.02)
+                    child.send_signal(signal.SIGTERM)
+                _, errors = child.communicate(timeout=900)
+                self.assertIn(child.returncode, (0,) if name == "whole" else (0, 130), errors)
+            ended = subprocess.run(command("stopped", "--resume"), capture_output=True, text=True, timeout=900, check=False)
+            self.assertEqual(ended.returncode, 0, ended.stderr)
+            self.assertEqual(self.scores_of(folder, job, f"{folder}/whole"), self.scores_of(folder, job, f"{folder}/stopped"))
 
     def test_batches_that_are_not_numbers_stop_the_job_or_are_left_out(self):
         explodes = ("dense.optimizer={sgd: {lr: 1000000}}", "train.gradient_scale=1000000")

@@ -16,7 +16,7 @@ class DeepFm final : public TorchNet {
  protected:
   torch::Tensor forward(const Inputs& inputs) override {
     const torch::Tensor rows = factors(inputs);
-    torch::Tensor deep = rows.reshape({inputs.samples, -1});
+    torch::Tensor deep = rows.reshape({-1, rows.size(1) * rows.size(2)});
     if (inputs.dense.defined()) deep = torch::cat({deep, inputs.dense}, 1);
     const torch::Tensor sum = layers(layers_, deep, true) + first_weights(inputs) + pairs(rows);
     return inputs.dense.defined() ? sum + inputs.dense.matmul(value(weight_).t()) : sum;

@@ -56,8 +56,8 @@ torch::Tensor first_weights(const TorchNet::Inputs& inputs) {
 
 torch::Tensor factors(const TorchNet::Inputs& inputs) {
   const int64_t fields = static_cast<int64_t>(inputs.fields.size());
-  const torch::Tensor rows = inputs.pooled.view({inputs.samples, fields, -1});
-  return rows.narrow(2, 1, rows.size(2) - 1);
+  const int64_t dim = inputs.fields.front().size(1);
+  return inputs.pooled.view({-1, fields, dim}).narrow(2, 1, dim - 1);
 }
 
 torch::Tensor pairs(const torch::Tensor& factors) {

@@ -73,6 +73,15 @@ class TorchScript final : public TorchNet {
     }
   }
 
+  Status save(const std::string& path) override {
+    try {
+      module_.save(path);
+      return absl::OkStatus();
+    } catch (const std::exception& error) {
+      return internal_error("{} cannot be written: {}", path, first_line(error.what()));
+    }
+  }
+
   // What forward() makes of two samples of zeros. InvalidArgument: not what the job needs.
   Status try_out(const std::string& path);
 
