@@ -80,7 +80,12 @@ Dataset::Dataset(const DatasetWorld& world, DatasetOptions options, hubs::Datase
       samples_parsed_(world.metrics->counter(kSamplesParsed)),
       samples_fed_(world.metrics->counter(kSamplesFed)),
       waits_(world.metrics->counter("hub.waits")),
-      samples_preloaded_(world.metrics->counter("hub.samples_preloaded")) {}
+      samples_preloaded_(world.metrics->counter("hub.samples_preloaded")) {
+  // Told again, by a scheduler that was started again, it is no newer map.
+  if (const PsClient::Routes routes = world_.ps->routes(); routes != nullptr) {
+    map_version_ = routes->version();
+  }
+}
 
 StatusOr<std::shared_ptr<Dataset>> Dataset::start(const DatasetWorld& world,
                                                   DatasetOptions options) {
