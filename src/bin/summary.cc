@@ -112,7 +112,7 @@ std::string score_text(const Evaluation& scored) {
 
 std::string evaluation_json(const Evaluation& scored, double time_s, uint64_t steps) {
   const auto number = [](double value) {
-    return std::isfinite(value) ? fmt::format("{:.6f}", value) : std::string("null");
+    return std::isfinite(value) ? fmt::format("{:.9f}", value) : std::string("null");
   };
   const auto numbers = [&](const Evaluation& one) {
     std::string out = fmt::format(
@@ -150,7 +150,8 @@ std::string summary_text(const JobOptions& job, const TrainProgress& progress,
       times.dense / static_cast<double>(job.train.threads),
       times.pushing / static_cast<double>(job.train.threads));
   out += fmt::format(
-      "\nlookups saw rows {} clocks old at most, {:.2f} on average; train.staleness is {}",
+      "\nlookups ran {} clocks ahead of the slowest worker at most, {:.2f} on average; "
+      "train.staleness is {}",
       progress.staleness_max, progress.staleness_mean, staleness_text(job));
   out += tables_text(job, summary.stats);
   if (const std::string best = best_possible(job); !best.empty() && !summary.score.empty()) {

@@ -373,6 +373,7 @@ Status Training::finish() {
   saving_.join();
   evaluating_.join();
   is_ending_ = false;
+  next_window_ = clock_.now();
   write_metrics(progress().json());
   STARLING_RETURN_IF_ERROR(
       evaluate(fmt::format("epoch {} of {}", job_.data.epochs, job_.data.epochs)));

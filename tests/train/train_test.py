@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """Whole jobs by `starling train`: every sample is trained once, models learn, synchronous jobs repeat to the last digit."""
+import json
 import os
 import pathlib
 import re
@@ -92,11 +93,32 @@ class TrainTest(unittest.TestCase):
                     for word in ("--set", one)))
                 self.assertEqual(ended.returncode, 0, ended.stderr)
                 self.assertRegex(ended.stdout, r"BLAS: \S+.*per worker")
-                oldest, mean, told = re.search(r"rows (\d+) clocks old at most, ([\d.]+) on average; train.staleness is (\w+)",
-                                               ended.stdout).groups()
+                oldest, mean, told = re.search(r"ran (\d+) clocks ahead of the slowest worker at most, ([\d.]+) on average; "
+                                               r"train.staleness is (\w+)", ended.stdout).groups()
                 self.assertEqual(told, str(staleness))
                 self.assertLessEqual(int(oldest), most)
                 self.assertLessEqual(float(mean), int(oldest))
+
+    def test_every_label_is_measured_and_exactly_on_demand(self):
+        with tempfile.TemporaryDirectory() as run:
+            job = pathlib.Path(run, "job.yaml")
+            second = '  - {name: second, kind: label, column: I2, fallback: "0", transforms: {clip: {low: 0, high: 1}}}\n'
+            job.write_text(self.job.read_text().replace("  - {name: I1,", second + "  - {name: I1,"))
+            found = []
+            for exact in ("false", "true"):
+                ended = subprocess.run([PROGRAM, "train", str(job), "--run", run, "--set", f"train.exact_auc={exact}", "--set",
+                                        "data.epochs=1", "--set", "train.staleness=0", "--set", "train.window_samples=5000", "--set",
+                                        "tables.ids.optimizer={sgd: {lr: 0.000001}}", "--set", "dense.optimizer={sgd: {lr: 0.000001}}"],
+                                       capture_output=True, text=True, timeout=900, check=False)
+                self.assertEqual(ended.returncode, 0, ended.stderr)
+                self.assertRegex(ended.stdout, r"epoch 1 of 1: AUC 0.*\n  label 2: AUC 0")
+                lines = [json.loads(line) for line in pathlib.Path(run, "metrics.jsonl").read_text().splitlines()]
+                self.assertGreater(lines[-2]["loss"], 0)
+                found.append([one["auc"] for one in (lines[-1]["evaluation"], *lines[-1]["evaluation"]["more_labels"])])
+            # Predictions that have learned nothing crowd together in few buckets.
+            self.assertNotEqual(found[0], found[1])
+            for bucketed, exact in zip(*found, strict=True):
+                self.assertAlmostEqual(bucketed, exact, delta=1e-3)
 
     def scores_of(self, folder, job, cuts):
         """What the newest cut makes of the test set, to the last digit."""
