@@ -41,6 +41,19 @@ def forward(self, fields: Dict[str, Tensor], dense: Tensor, lengths: Dict[str, T
     return torch.cat([fields["a"], history, dense], 1).matmul(self.w)
 )";
 
+TEST_F(TorchScriptFile, IsSavedWithTheValuesThatItHasNow) {
+  save(kGood);
+  const auto made = load(shape_);
+  ASSERT_TRUE(made.ok()) << made.status();
+  std::vector<float> w{1, 2, 3, 4, 5};
+  (*made)->bind({w});
+  w[0] = 7;
+  ASSERT_EQ((*made)->save(path_), absl::OkStatus());
+  const auto again = load(shape_);
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_EQ((*again)->variables()[0].initial, w);
+}
+
 TEST_F(TorchScriptFile, TrainsFromTheValuesOfTheFile) {
   save(kGood);
   auto made = load(shape_);
