@@ -578,7 +578,6 @@ TEST(Shard, AStagedPushOutlivesTheHubThatFedIt) {
   EXPECT_THAT(bench.weights("t", {5}), ElementsAre(-2));
 }
 
-// It used to be staged for a step that never comes.
 TEST(Shard, WithoutLockStepNobodyWaitsForTheTickThatADeadRankLeftHalfDone) {
   ShardBench bench;
   bench.create({ShardBench::plain_table("t", 1)});
@@ -608,6 +607,7 @@ TEST(Shard, WithoutLockStepNobodyWaitsForTheTickThatADeadRankLeftHalfDone) {
   EXPECT_FALSE(bench.shard.clocks().active(Rank{0}));
 }
 
+// It used to be staged for a step that never comes.
 TEST(Shard, APushOfARankThatHasLeftIsAnswered) {
   ShardBench bench;
   bench.create({ShardBench::plain_table("t", 1)});
