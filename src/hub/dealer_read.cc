@@ -139,7 +139,10 @@ v1::DatasetState Dealer::deal(const Message& request, TimePoint now, Message& re
   }
   if (deal_takeover(request, now, reply)) return v1::DATASET_STATE_READY;
   const bool is_at_cut = drain_clock_.has_value() && header.clock() >= *drain_clock_;
-  if (is_at_cut && options_.is_synchronous) return v1::DATASET_STATE_PAUSED;
+  if (is_at_cut && options_.is_synchronous) {
+    // The rank may have read on before it lost a batch that the cut waits for.
+    return deal_earlier(request, now, reply) ? v1::DATASET_STATE_READY : v1::DATASET_STATE_PAUSED;
+  }
   if (is_ended_ && !is_draining_) {
     clock_dealt_ = std::max(clock_dealt_, header.clock() + 1);  // it ticks until it has left
     return v1::DATASET_STATE_END;
@@ -263,13 +266,14 @@ v1::DatasetState Dealer::deal_slot(const Message& request, TimePoint now, Messag
 // A batch of the rank that was to be trained at an earlier clock and was never reported.
 bool Dealer::deal_earlier(const Message& request, TimePoint now, Message& reply) {
   const v1::Header& header = request.meta.header();
+  const uint64_t end = std::min(header.clock(), drain_clock_.value_or(UINT64_MAX));
   for (auto& [name, item] : items_) {
     if (name.epoch != epoch_.epoch || !item.base.has_value()) continue;
     for (auto& [number, entry] : item.open) {
       const uint64_t linear = *item.base + number;
       if (linear < epoch_.linear) continue;
       const uint64_t clock = epoch_.clock + (linear - epoch_.linear) / options_.ranks;
-      if (clock >= header.clock()) return false;
+      if (clock >= end) return false;
       if ((linear - epoch_.linear) % options_.ranks != header.rank()) continue;
       // Its holder may ask ahead while it trains.
       if (entry.is_done || (entry.session == header.session() && entry.until > now)) continue;

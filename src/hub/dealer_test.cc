@@ -403,6 +403,19 @@ TEST_F(SynchronousDealer, AReturningRankGetsWhatItHasMissedWithItsClock) {
   EXPECT_THAT(ids_in(ask(back, {{0, 0, 0}})), ElementsAre(BatchId{0, 0, 2}));
 }
 
+// Its hub had died with it, and the cut waited for ever.
+TEST_F(SynchronousDealer, ACutWaitsForWhatARankHasMissedAndDealsNothingBehindIt) {
+  (void)ask(two_);
+  dealer_.drain(1);
+  Asker back{.session = 3, .rank = 0, .clock = 2};  // it had read on
+  const Message missed = ask(back);
+  ASSERT_THAT(ids_in(missed), ElementsAre(BatchId{0, 0, 0}));
+  EXPECT_EQ(missed.meta.read_sample_reply().batches(0).clock(), 0U);
+  const Message none = ask(back, {{0, 0, 0}});
+  EXPECT_THAT(ids_in(none), IsEmpty());
+  EXPECT_EQ(state_in(none), v1::DATASET_STATE_PAUSED);
+}
+
 TEST_F(SynchronousDealer, DealsNothingLaterBeforeWhatARankHasMissed) {
   // The first batch is being fed again, and the second of the rank is ready.
   Dealer dealer({.has_clocks = true, .is_synchronous = true, .ranks = 1});

@@ -189,10 +189,11 @@ class Worker::Core : public std::enable_shared_from_this<Core> {
   void on_looked_up(const SlotPtr& slot, StatusOr<std::vector<Message>> replies);
   void on_pushed(const SlotPtr& slot, const Status& status);
 
-  // In the order of clocks, behind all that is begun.
+  // In the order of clocks, behind all that is out. A step that is being looked up may be waiting
+  // for this one: what a rank left half pushed when it died comes late from a hub that came anew.
   std::deque<SlotPtr>::iterator place_of(const Slot& slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return std::find_if(slots_.begin(), slots_.end(), [&](const SlotPtr& other) {
-      return slot.has_clock && other->state == State::kRead && other->clock > slot.clock;
+      return slot.has_clock && other->state <= State::kLooking && other->clock > slot.clock;
     });
   }
   SlotPtr slot_of(const v1::BatchId& id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -403,7 +404,11 @@ void Worker::Core::ask_hubs(TimePoint now) {
   const bool is_asking = std::any_of(known_.begin(), known_.end(),
                                      [](const auto& entry) { return entry.second.is_asked; });
   size_t room = options_.ahead + 1 > held ? options_.ahead + 1 - held : 0;
-  if (is_synchronous_) room = std::min<size_t>(room, is_asking || is_tick_due_ ? 0 : 1);
+  if (is_synchronous_) {
+    // One that is being looked up keeps nothing out: it may wait for one that is still to come.
+    if (held == in_state(State::kLooking)) room = 1;
+    room = std::min<size_t>(room, is_asking || is_tick_due_ ? 0 : 1);
+  }
   // Each rank starts at a hub of its own and goes on to the next when that has nothing.
   for (size_t i = 0; i < alive.size(); ++i) {
     const uint32_t id = alive[(options_.rank + i) % alive.size()];
