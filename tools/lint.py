@@ -157,17 +157,20 @@ class Linter:
 
     def packed(self, group):
         """The files of a group in as few units as their names allow."""
-        units = []
+        units, alone = [], []
         for file, text in group:
+            if ALONE.search(text):
+                alone.append([file])
+                continue
             names = {name for found in DEFINED.findall(text) for name in found if name}
             fits = (unit for unit in units if len(unit[0]) < UNIT_FILES_MAX and not unit[1] & names)
-            unit = None if ALONE.search(text) else next(fits, None)
+            unit = next(fits, None)
             if unit is None:
                 unit = ([], set())
                 units.append(unit)
             unit[0].append(file)
-            unit[1].update({".", *names} if ALONE.search(text) else names)
-        return [files for files, _ in units]
+            unit[1].update(names)
+        return alone + [files for files, _ in units]
 
     def check(self, unit):
         """The complaints of clang and clang-tidy."""
