@@ -43,7 +43,7 @@ DEFINED = re.compile(r"^(?:(?:struct|class|enum class|enum) (?:\w+\([^)]*\) )?(\
                      r"\w[\w:<>,&*\[\] ]*?[\w>&*] ?\b(\w+)(?:\(|\{| =|\[))", re.MULTILINE)
 UNIT_FILES_MAX = 16
 # Highway reads such a file once for each target of the processor, by its name.
-ALONE = re.compile(r"^#include \"hwy/foreach_target.h\"", re.MULTILINE)
+ALONE = re.compile(r"^#include <hwy/foreach_target.h>", re.MULTILINE)
 
 
 def run(command, folder=ROOT):
