@@ -1,6 +1,5 @@
 // `starling export`: a model as files that programs without Starling score with.
 #include <fmt/ranges.h>
-#include <google/protobuf/util/json_util.h>
 
 #include <filesystem>
 
@@ -66,18 +65,6 @@ StatusOr<v1::StartSampleOption> recipe_of(const JobOptions& job, const Format& f
     for (const DataRule& rule : field.transforms) one->add_transforms()->set_name(rule.name);
   }
   return recipe;
-}
-
-StatusOr<std::string> json_of(const google::protobuf::Message& message) {
-  google::protobuf::util::JsonPrintOptions options;
-  options.add_whitespace = true;
-  options.always_print_primitive_fields = true;
-  options.preserve_proto_field_names = true;
-  std::string out;
-  if (!google::protobuf::util::MessageToJsonString(message, &out, options).ok()) {
-    return internal_error("{} cannot be written as JSON", message.GetTypeName());
-  }
-  return out;
 }
 
 v1::StartSampleReply described(const SampleSchema& schema) {

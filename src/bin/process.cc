@@ -1,5 +1,6 @@
 #include "bin/process.h"
 
+#include <google/protobuf/util/json_util.h>
 #include <pthread.h>
 #include <signal.h>
 #include <unistd.h>
@@ -98,6 +99,18 @@ StatusOr<Duration> parse_timeout(const std::string& text, Duration fallback) {
     return invalid_argument("--timeout {}: 1 to 86400 seconds are allowed", text);
   }
   return Duration(seconds(wait_s));
+}
+
+StatusOr<std::string> json_of(const google::protobuf::Message& message) {
+  google::protobuf::util::JsonPrintOptions options;
+  options.add_whitespace = true;
+  options.always_print_primitive_fields = true;
+  options.preserve_proto_field_names = true;
+  std::string out;
+  if (!google::protobuf::util::MessageToJsonString(message, &out, options).ok()) {
+    return internal_error("{} cannot be written as JSON", message.GetTypeName());
+  }
+  return out;
 }
 
 StatusOr<std::string> program_beside(const std::string& name) {

@@ -4,6 +4,8 @@
 // Uses: base, conf, net. Threads: the main thread.
 #pragma once
 
+#include <google/protobuf/message.h>
+
 #include <functional>
 #include <memory>
 #include <optional>
@@ -48,6 +50,9 @@ std::string default_node_name(std::string_view role);
 std::optional<uint32_t> staleness_of(const JobOptions& job);
 // --timeout SECONDS, 1 to 86400; `fallback` when it is empty.
 StatusOr<Duration> parse_timeout(const std::string& text, Duration fallback);
+
+// A message as JSON: the names of the .proto files, and every field, also those at their defaults.
+StatusOr<std::string> json_of(const google::protobuf::Message& message);
 
 // The path of a program in the folder of this one.
 StatusOr<std::string> program_beside(const std::string& name);

@@ -1,6 +1,5 @@
 // `starling status`: what the scheduler knows of a job, as a table or as JSON.
 #include <fmt/ranges.h>
-#include <google/protobuf/util/json_util.h>
 
 #include <map>
 
@@ -70,20 +69,6 @@ void print_nodes(const v1::GetJobReply& reply, const v1::ShardMap& map) {
   }
 }
 
-Status print_json(const v1::GetJobReply& reply, const v1::GetMapReply& map) {
-  google::protobuf::util::JsonPrintOptions options;
-  options.always_print_primitive_fields = true;
-  options.preserve_proto_field_names = true;
-  std::string job_json;
-  std::string map_json;
-  if (!google::protobuf::util::MessageToJsonString(reply, &job_json, options).ok() ||
-      !google::protobuf::util::MessageToJsonString(map, &map_json, options).ok()) {
-    return internal_error("the scheduler's answer cannot be written as JSON");
-  }
-  fmt::print("{{\"job\": {}, \"map\": {}}}\n", job_json, map_json);
-  return absl::OkStatus();
-}
-
 StatusOr<int> ask(const Address& address, const JobOptions& job, bool json, Duration timeout) {
   STARLING_ASSIGN_OR_RETURN(NetOptions net, net_options(job.scheduler.net, job.cluster));
   Metrics metrics;
@@ -101,7 +86,9 @@ StatusOr<int> ask(const Address& address, const JobOptions& job, bool json, Dura
     v1::GetMapReply whole;
     whole.set_version(map.version());
     *whole.mutable_map() = map;
-    STARLING_RETURN_IF_ERROR(print_json(reply, whole));
+    STARLING_ASSIGN_OR_RETURN(const std::string job_json, json_of(reply));
+    STARLING_ASSIGN_OR_RETURN(const std::string map_json, json_of(whole));
+    fmt::print("{{\"job\": {},\n\"map\": {}}}\n", job_json, map_json);
     return 0;
   }
   print_job(reply, map);

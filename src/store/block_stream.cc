@@ -179,7 +179,7 @@ class BlockReader final : public Reader {
   }
 
   const std::unique_ptr<Reader> source_;
-  Pages block_;  // verified bytes
+  PageBuffer block_;  // verified bytes
   size_t begin_ = 0;
   size_t end_ = 0;
   uint64_t at_ = 0;  // offset of the block in the file

@@ -16,13 +16,13 @@
 
 namespace starling {
 
-struct PagesCloser {
+struct PageBufferCloser {
   void operator()(std::byte* bytes) const { std::free(bytes); }
 };
-using Pages = std::unique_ptr<std::byte[], PagesCloser>;
+using PageBuffer = std::unique_ptr<std::byte[], PageBufferCloser>;
 
 // Uninitialised.
-inline Pages allocate_pages(size_t bytes) {
+inline PageBuffer allocate_pages(size_t bytes) {
   constexpr size_t kSmallBytes = 4096;
   constexpr size_t kHugeBytes = 2 << 20;
   // From here on the kernel is asked for huge pages: the first touch of 128 MiB is then 64 page
@@ -34,7 +34,7 @@ inline Pages allocate_pages(size_t bytes) {
   STARLING_CHECK(memory != nullptr, "out of memory");
   // A kernel that refuses leaves small pages, which work as well.
   if (unit == kHugeBytes) ::madvise(memory, rounded, MADV_HUGEPAGE);
-  return Pages(static_cast<std::byte*>(memory));
+  return PageBuffer(static_cast<std::byte*>(memory));
 }
 
 }  // namespace starling

@@ -34,7 +34,7 @@ class ReadAhead final : public Reader {
 
  private:
   struct Chunk {
-    Pages bytes;
+    PageBuffer bytes;
     size_t filled = 0;
   };
 

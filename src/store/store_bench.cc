@@ -57,7 +57,7 @@ Status write(FileSystem& fs, const Arguments& arguments) {
 }
 
 Status drain(Reader& reader, size_t shift = 0) {
-  const Pages piece = allocate_pages(kPieceBytes + shift);
+  const PageBuffer piece = allocate_pages(kPieceBytes + shift);
   while (true) {
     STARLING_ASSIGN_OR_RETURN(const size_t got, reader.read({piece.get() + shift, kPieceBytes}));
     if (got == 0) return absl::OkStatus();

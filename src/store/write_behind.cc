@@ -76,7 +76,7 @@ Status WriteBehind::write(std::span<const std::byte> bytes) {
   if (is_published_) return failed_precondition("{}: write: already published", url());
   while (!bytes.empty()) {
     if (at_ == 0) STARLING_RETURN_IF_ERROR(wait_for_room(options_.chunks));
-    Pages& chunk = ring_[static_cast<size_t>(filling_ % options_.chunks)].bytes;
+    PageBuffer& chunk = ring_[static_cast<size_t>(filling_ % options_.chunks)].bytes;
     if (chunk == nullptr) chunk = allocate_pages(options_.chunk_bytes);
     const size_t count = std::min(bytes.size(), options_.chunk_bytes - at_);
     std::memcpy(chunk.get() + at_, bytes.data(), count);

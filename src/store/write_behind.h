@@ -36,7 +36,7 @@ class WriteBehind final : public Writer {
 
  private:
   struct Chunk {
-    Pages bytes;
+    PageBuffer bytes;
     size_t filled = 0;
   };
 

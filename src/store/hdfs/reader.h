@@ -32,7 +32,7 @@ class HdfsReader final : public Reader {
     uint64_t start = 0;
     uint64_t bytes = 0;
     uint64_t taken = 0;
-    Pages memory;
+    PageBuffer memory;
     std::unique_ptr<HttpDownload> download;
   };
 
@@ -57,7 +57,7 @@ class HdfsReader final : public Reader {
   uint64_t next_;              // where the next slot starts
   const uint64_t end_;
   HttpMulti multi_;
-  std::vector<Pages> free_memory_;
+  std::vector<PageBuffer> free_memory_;
   std::deque<Slot> slots_;  // after multi_ and memory: downloads use both until they are gone
   uint64_t moved_since_perform_ = 0;
   std::string excluded_;  // data nodes to stay away from

@@ -190,7 +190,7 @@ TEST_F(LocalFileSystemTest, LargeAlignedWritesAndReadsMixWithOthers) {
   for (const std::string& cuts : {std::string("aaa"), std::string("a1a"), std::string("1aa")}) {
     auto writer = fs_.open_write(at("file"), Existing::kReplace);
     ASSERT_OK(writer);
-    const Pages chunk = allocate_pages(kChunk);
+    const PageBuffer chunk = allocate_pages(kChunk);
     std::string_view left = data;
     for (const char cut : cuts) {
       const size_t count = cut == 'a' ? kChunk : 1;
