@@ -100,10 +100,12 @@ StatusOr<std::unique_ptr<ItemSource>> ItemSource::open(FileSystem& files, const 
   return source;
 }
 
-// One chunk more. What is handed out shares the old buffer, so the rest moves to a new one.
+// One chunk more, or as much again as is here: a long line is then moved a few times only. What is
+// handed out shares the old buffer, so the rest moves to a new one.
 Status ItemSource::fill() {
   const std::string_view rest = pending();
-  const size_t bytes = rest.size() + options_.chunk_bytes;
+  const size_t more = std::max(options_.chunk_bytes, rest.size());
+  const size_t bytes = rest.size() + more;
   Buffer next = options_.pool != nullptr ? options_.pool->allocate(bytes) : Buffer::allocate(bytes);
   if (!rest.empty()) std::memcpy(next.mutable_data(), rest.data(), rest.size());
   const StatusOr<size_t> got = read_full(*reader_, next.mutable_bytes().subspan(rest.size()));
@@ -112,7 +114,7 @@ Status ItemSource::fill() {
   end_ = rest.size() + *got;
   buffer_ = std::move(next);
   bytes_read_ += *got;
-  is_at_end_ = *got < options_.chunk_bytes;
+  is_at_end_ = *got < more;
   return absl::OkStatus();
 }
 
@@ -128,7 +130,8 @@ Status ItemSource::find_first_line() {
       drop(at);
       return absl::OkStatus();
     }
-    if (is_at_end_) {
+    const bool is_behind = offset_ + pending().size() >= item_.end();
+    if (is_at_end_ || is_behind) {
       is_over_ = true;
       return absl::OkStatus();
     }

@@ -158,6 +158,19 @@ TEST_F(SourceTest, ALineOfAGigabyteIsRefusedByTheLimit) {
   EXPECT_THAT(std::string(message_of(refused.status())), HasSubstr("line_bytes_max (67108864)"));
 }
 
+// Each part of a file that is one long line used to read on to the end of the file.
+TEST_F(SourceTest, APartWithoutTheStartOfALineReadsNoFurtherThanItself) {
+  options_.item_bytes = 1000;
+  options_.chunk_bytes = 100;
+  write("mem://s/a", std::string(10000, 'x') + "\n");
+  const std::vector<v1::WorkItem> items = list({"mem://s/a"});
+  ASSERT_EQ(items.size(), 11U);
+  const auto source = ItemSource::open(*files_, items[3], options_, clock_);
+  ASSERT_TRUE(source.ok()) << source.status();
+  EXPECT_TRUE((*source)->next()->is_end());
+  EXPECT_LE((*source)->bytes_read(), 1100U);
+}
+
 TEST_F(SourceTest, BytesGoThroughACommand) {
   options_.pipe_command = "tr a-z A-Z";
   write("mem://s/a", "ab\ncd\n");
