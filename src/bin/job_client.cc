@@ -68,6 +68,9 @@ StatusOr<std::unique_ptr<JobClient>> JobClient::join(Network& network, const Opt
   STARLING_ASSIGN_OR_RETURN(client->registered_, client->scheduler_->join_wait(deadline));
   client->ps_->joined(client->registered_);
   client->hubs_->joined(client->registered_);
+  const MutexLock lock(client->mutex_);
+  // What came by Watch meanwhile is newer.
+  if (client->job_.state() == v1::JOB_STATE_UNKNOWN) client->job_ = client->registered_.job();
   return client;
 }
 
@@ -110,6 +113,11 @@ void JobClient::set_rates(std::vector<std::pair<std::string, double>> rates) {
 v1::JobState JobClient::state() const {
   const MutexLock lock(mutex_);
   return job_.state();
+}
+
+uint32_t JobClient::seats() const {
+  const MutexLock lock(mutex_);
+  return job_.seats().empty() ? 0 : job_.seats().rbegin()->ranks();
 }
 
 Status JobClient::failure() const {

@@ -42,6 +42,8 @@ class JobClient : public SchedulerEvents {
 
   // As the scheduler told last.
   v1::JobState state() const;
+  // Ranks that hubs deal to since the last cut of a synchronous job; 0: those that it began with.
+  uint32_t seats() const;
   // Why there is no going on: the job failed, or this process was declared dead.
   Status failure() const;
   // What the next heartbeats tell. Called on the lane.

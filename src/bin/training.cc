@@ -16,6 +16,7 @@ namespace {
 
 constexpr Duration kPatience = seconds(60);
 constexpr Duration kLeadEvery = seconds(2);
+constexpr Duration kSeatEvery = seconds(2);
 constexpr Duration kMetricsEvery = seconds(2);
 constexpr Duration kRateEvery = seconds(3);
 constexpr const char* kLeadKey = "job/lead";
@@ -32,7 +33,7 @@ bool is_running(v1::JobState state) {
 
 Training::Training(const JobOptions& job, JobClient& client, Options options)
     : job_(job), client_(client), options_(std::move(options)), since_(clock_.now()) {
-  next_lead_ = next_metrics_ = next_window_ = rate_since_ = since_;
+  next_lead_ = next_metrics_ = next_window_ = next_seat_ = rate_since_ = since_;
 }
 
 Training::~Training() { end_threads(); }
@@ -223,6 +224,7 @@ StatusOr<Training::End> Training::loop() {
       try_lead();
     }
     if (leads_) lead_turn(now);
+    if (lacks_seat()) ask_for_seat();
   }
   if (!trained_.ok()) {
     // What the scheduler knows says more than a call that was cut.
@@ -338,6 +340,24 @@ void Training::begin_save(bool is_best) {
     }
     is_saving_ = false;
   });
+}
+
+bool Training::lacks_seat() const {
+  const auto& ranks = client_.registered().ranks();
+  if (staleness_of(job_) != 0U || ranks.empty()) return false;
+  const int64_t first = job_.cluster.trainers * job_.train.threads;
+  return *std::max_element(ranks.begin(), ranks.end()) >= std::max<int64_t>(first, client_.seats());
+}
+
+void Training::ask_for_seat() {
+  if (clock_.now() < next_seat_ || is_saving_ || client_.state() != v1::JOB_STATE_TRAINING) return;
+  if (job_.checkpoint.path.empty()) {
+    options_.say("joined without work: it comes with a checkpoint, and the job has no checkpoint.path");
+    next_seat_ = TimePoint::max();
+    return;
+  }
+  next_seat_ = clock_.now() + kSeatEvery;
+  begin_save(false);
 }
 
 StatusOr<Training::End> Training::stop_with_cut() {

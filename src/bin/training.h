@@ -68,6 +68,10 @@ class Training {
   void update_window();
   RunProgress progress();
   void begin_save(bool is_best);
+  // In synchronous jobs whoever joins has its share of batches from the next cut on: it asks for
+  // one.
+  bool lacks_seat() const;
+  void ask_for_seat();
   void begin_evaluation();
   StatusOr<End> stop_with_cut();
   StatusOr<End> leave();
@@ -92,7 +96,8 @@ class Training {
   std::unique_ptr<Trainer> trainer_;
   std::unique_ptr<DenseKeeper> keeper_;  // ends before the trainer
   bool leads_ = false;
-  TimePoint next_lead_, next_metrics_, next_save_, next_evaluation_, next_window_;
+  TimePoint next_lead_, next_metrics_, next_save_, next_evaluation_, next_window_,
+      next_seat_;
   TrainWindow window_;
   uint64_t evaluated_steps_ = 0;
   uint64_t rate_samples_ = 0;

@@ -81,6 +81,7 @@ Dataset::Dataset(const DatasetWorld& world, DatasetOptions options, hubs::Datase
       samples_fed_(world.metrics->counter(kSamplesFed)),
       waits_(world.metrics->counter("hub.waits")),
       samples_preloaded_(world.metrics->counter("hub.samples_preloaded")) {
+  for (const v1::RankSeats& seats : options_.seats) dealer_.seat(seats);
   // Told again, by a scheduler that was started again, it is no newer map.
   if (const PsClient::Routes routes = world_.ps->routes(); routes != nullptr) {
     map_version_ = routes->version();
@@ -193,6 +194,9 @@ void Dataset::on_event(const v1::Event& event) {
   if (event.has_map()) cut_anew();
   MutexLock lock(mutex_);
   if (event.has_rank()) dealer_.on_rank(event.rank());
+  if (event.has_job() && event.job().generation() == options_.generation) {
+    for (const v1::RankSeats& seats : event.job().seats()) dealer_.seat(seats);
+  }
   if (event.has_node() && (event.node().state() == v1::NODE_STATE_DEAD ||
                            event.node().state() == v1::NODE_STATE_LEFT)) {
     dealer_.on_node_gone(event.node().id());

@@ -59,6 +59,7 @@ struct DatasetOptions {
   uint32_t hubs = 1;            // ... so many
   uint64_t item_bytes = 64 << 20;
   uint64_t generation = 1;  // of the job
+  std::vector<v1::RankSeats> seats;
 };
 
 class Dataset : public std::enable_shared_from_this<Dataset> {

@@ -77,12 +77,11 @@ StatusOr<uint64_t> Dataset::first_clock_of(uint32_t epoch) {
   STARLING_ASSIGN_OR_RETURN(const std::optional<uint64_t> from,
                             get_number(key_of(epoch - 1, "from")));
   const uint64_t batches = end.value_or(0) - from.value_or(0);
-  const uint64_t ranks = options_.start.ranks();
-  uint64_t clock = before + (batches + ranks - 1) / ranks;
+  uint64_t clock = 0;
   {
     // Ranks tick without data until a cut has its clock.
     MutexLock lock(mutex_);
-    clock = std::max(clock, dealer_.drain_clock().value_or(0));
+    clock = std::max(dealer_.clock_behind(before, batches), dealer_.drain_clock().value_or(0));
   }
   return put_first(key_of(epoch, "clock"), clock);
 }

@@ -50,7 +50,8 @@ void shift_tensors(v1::BatchLease& lease, uint32_t by) {
   }
 }
 
-Dealer::Dealer(const DealerOptions& options) : options_(with_room(options)) {}
+Dealer::Dealer(const DealerOptions& options)
+    : options_(with_room(options)), seats_(options_.ranks, options_.window / kRowsAhead) {}
 
 uint64_t Dealer::begun_below(const std::string& position) {
   uint64_t below = 0;
@@ -78,6 +79,10 @@ void Dealer::add_item(const ItemName& name, uint64_t done_below, uint64_t begun_
 size_t Dealer::room() const {
   const uint64_t used = options_.is_synchronous ? open_ + untold_ : open_;
   return used >= options_.window ? 0 : options_.window - used;
+}
+
+uint64_t Dealer::first_of_row(uint64_t clock) const {
+  return epoch_.linear + seats_.batches(epoch_.clock, clock);
 }
 
 uint64_t Dealer::first_untold() const {
@@ -333,8 +338,7 @@ bool Dealer::is_drained(const ItemName& name, const Item& item) const {
   if (options_.is_synchronous && name.epoch > epoch_.epoch) return true;
   if (options_.is_synchronous && drain_clock_.has_value()) {
     // Everything before the row of the cut's clock is dealt, by this hub or a former one.
-    const uint64_t rows = *drain_clock_ > epoch_.clock ? *drain_clock_ - epoch_.clock : 0;
-    const uint64_t end = epoch_.linear + rows * options_.ranks;
+    const uint64_t end = first_of_row(*drain_clock_);
     return item.base.has_value() ? *item.base + item.done_below >= end : item.begun_below == 0;
   }
   // Below it a former hub may have dealt batches that have not been read again yet.

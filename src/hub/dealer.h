@@ -21,6 +21,7 @@
 #include "base/clock.h"
 #include "base/ids.h"
 #include "base/status.h"
+#include "hub/seats.h"
 #include "wire/message.h"
 
 namespace starling {
@@ -34,7 +35,7 @@ struct DealerOptions {
   uint32_t group_batches = 1;  // leased as one
   bool has_clocks = false;     // staleness is bounded: ranks tick, and cuts lie at a clock
   bool is_synchronous = false;
-  uint32_t ranks = 0;            // of synchronous jobs
+  uint32_t ranks = 0;            // of synchronous jobs, at their start
   uint32_t sessions_max = 4096;  // remembered; the one that asked least recently goes first
   uint32_t answers_max = 64;     // remembered per session
 };
@@ -102,6 +103,12 @@ class Dealer {
   // How many batches the epoch has.
   void set_epoch_end(uint64_t batches) { epoch_end_ = batches; }
   bool is_epoch_dealt() const { return epoch_end_.has_value(); }
+  // Ranks that have joined: from a cut on, whose clock is drained up to, they have their share.
+  void seat(const v1::RankSeats& seats) { seats_.set(seats.clock(), seats.ranks()); }
+  // The clock behind the rows of so many batches, of which the first begins at `clock`.
+  uint64_t clock_behind(uint64_t clock, uint64_t batches) const {
+    return batches == 0 ? clock : seats_.place(clock, batches - 1).clock + 1;
+  }
   // The next epoch begins at this clock: ranks that are behind the end of this one tick until then.
   void set_next_clock(uint64_t clock) { next_clock_ = clock; }
 
@@ -207,6 +214,8 @@ class Dealer {
   void heard(Item& item, uint64_t done_below);
   // The number in the epoch of the first batch that the scheduler does not know to be done.
   uint64_t first_untold() const;
+  // The number in the epoch of the first batch of the row at this clock, at or behind the start.
+  uint64_t first_of_row(uint64_t clock) const;
   void check_counts(const ItemName& name, const Item& item);
 
   v1::DatasetState deal(const Message& request, TimePoint now, Message& reply);
@@ -220,6 +229,7 @@ class Dealer {
   // The batches of a group that are made and not below the watermark; empty: not all are made.
   Unit unit_of(Item& item, uint64_t number) const;
   bool waits_for(const v1::Header& header) const;
+  bool is_reached(uint64_t clock) const;
   bool may_deal(const Item& item, uint64_t number, const Entry& entry) const;
   v1::BatchLease* lease(Entry& entry, const v1::Header& header, TimePoint now, Message& reply);
   Message answer_now(const Message& request, TimePoint now);
@@ -245,6 +255,7 @@ class Dealer {
   std::map<uint32_t, RankSeen> ranks_;
 
   // Synchronous jobs only.
+  Seats seats_;
   EpochStart epoch_;
   std::optional<uint64_t> epoch_end_;
   uint64_t next_clock_ = 0;

@@ -12,6 +12,9 @@ Message refusal(const Status& status, v1::Reason reason = v1::REASON_NONE) {
   return message;
 }
 
+// Others wait for each tick of a rank without a seat.
+constexpr uint32_t kTickRetryMs = 1;
+
 uint32_t in_ms(Duration time) { return static_cast<uint32_t>(time / milliseconds(1)); }
 
 }  // namespace
@@ -28,9 +31,8 @@ Status Dealer::check(const Message& request) const {
                             option.batches_max(), options_.group_batches);
   }
   if (!options_.is_synchronous) return absl::OkStatus();
-  if (!header.has_rank() || header.rank() >= options_.ranks) {
-    return invalid_argument("Hub.ReadSample: a synchronous dataset of {} ranks needs header.rank",
-                            options_.ranks);
+  if (!header.has_rank()) {
+    return invalid_argument("Hub.ReadSample: a synchronous dataset needs header.rank");
   }
   return absl::OkStatus();
 }
@@ -82,7 +84,7 @@ Message Dealer::answer_now(const Message& request, TimePoint now) {
   }
   out->set_state(is);
   *out->mutable_counts() = counts_;
-  if (out->batches().empty() && is != v1::DATASET_STATE_END) {
+  if (out->batches().empty() && is != v1::DATASET_STATE_END && out->retry_after_ms() == 0) {
     out->set_retry_after_ms(in_ms(options_.retry));
   }
   return reply;
@@ -168,6 +170,15 @@ bool Dealer::waits_for(const v1::Header& header) const {
   return header.clock() < wanted;
 }
 
+// A rank with a seat makes the step at this clock, or a cut wants it.
+bool Dealer::is_reached(uint64_t clock) const {
+  if (drain_clock_.has_value() && clock < *drain_clock_) return true;
+  return std::any_of(ranks_.begin(), ranks_.end(), [&](const auto& entry) {
+    const auto& [rank, seen] = entry;
+    return rank < seats_.ranks_at(clock) && !seen.leaves.has_value() && seen.asked >= clock;
+  });
+}
+
 bool Dealer::may_deal(const Item& item, uint64_t number, const Entry& entry) const {
   return !entry.is_done && entry.is_fed && number < item.limit;
 }
@@ -237,7 +248,15 @@ v1::DatasetState Dealer::deal_slot(const Message& request, TimePoint now, Messag
   if (deal_earlier(request, now, reply)) return v1::DATASET_STATE_READY;
   // The row was dealt in a former epoch; the tick alone is missing.
   if (header.clock() < epoch_.clock) return v1::DATASET_STATE_END_OF_EPOCH;
-  const uint64_t first = epoch_.linear + (header.clock() - epoch_.clock) * options_.ranks;
+  const uint32_t ranks = seats_.ranks_at(header.clock());
+  if (header.rank() >= ranks) {
+    // It has joined, and has its share from the next cut on; until then others wait for its ticks.
+    v1::ReadSampleReply* out = reply.meta.mutable_read_sample_reply();
+    out->set_tick(is_reached(header.clock()));
+    out->set_retry_after_ms(kTickRetryMs);
+    return v1::DATASET_STATE_READY;
+  }
+  const uint64_t first = first_of_row(header.clock());
   const uint64_t linear = first + header.rank();
   if (epoch_end_.has_value() && linear >= *epoch_end_) {
     // The last row is not full, or a cut wants a clock behind the end and the hubs have agreed that
@@ -255,7 +274,7 @@ v1::DatasetState Dealer::deal_slot(const Message& request, TimePoint now, Messag
     if (it == item.open.end()) continue;
     if (it->second.is_done) return v1::DATASET_STATE_END_OF_EPOCH;
     // Who takes the item over must have room for the whole row.
-    if (first + options_.ranks > first_untold() + options_.window) break;
+    if (first + ranks > first_untold() + options_.window) break;
     // The rank is the asker's: whoever had the batch before under this rank is gone.
     if (may_deal(item, number, it->second)) lease(it->second, header, now, reply);
     return v1::DATASET_STATE_READY;
@@ -272,9 +291,9 @@ bool Dealer::deal_earlier(const Message& request, TimePoint now, Message& reply)
     for (auto& [number, entry] : item.open) {
       const uint64_t linear = *item.base + number;
       if (linear < epoch_.linear) continue;
-      const uint64_t clock = epoch_.clock + (linear - epoch_.linear) / options_.ranks;
+      const auto [clock, rank] = seats_.place(epoch_.clock, linear - epoch_.linear);
       if (clock >= end) return false;
-      if ((linear - epoch_.linear) % options_.ranks != header.rank()) continue;
+      if (rank != header.rank()) continue;
       // Its holder may ask ahead while it trains.
       if (entry.is_done || (entry.session == header.session() && entry.until > now)) continue;
       if (!may_deal(item, number, entry)) return true;

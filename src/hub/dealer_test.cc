@@ -544,8 +544,47 @@ TEST_F(SynchronousDealer, SomebodyFinishesWhatADeadRankLeftHalfPushed) {
 }
 
 TEST_F(SynchronousDealer, NeedsTheRankOfTheAsker) {
-  Asker stranger{.session = 9, .rank = 5};
-  EXPECT_EQ(status_of(ask(stranger)).code(), StatusCode::kInvalidArgument);
+  Message request = one_.ask(1);
+  request.meta.mutable_header()->clear_rank();
+  EXPECT_EQ(status_of(dealer_.read(request, kStart)).code(), StatusCode::kInvalidArgument);
+}
+
+TEST_F(SynchronousDealer, WhoeverHasJoinedTicksWithTheOthersUntilACutGivesItASeat) {
+  Asker late{.session = 3, .rank = 2};
+  const auto ticks = [](const Message& reply) { return reply.meta.read_sample_reply().tick(); };
+  EXPECT_FALSE(ticks(ask(late)));  // nobody is there yet
+  (void)ask(one_);
+  EXPECT_TRUE(ticks(ask(late)));
+  late.clock = 1;
+  EXPECT_FALSE(ticks(ask(late)));
+  (void)ask(two_);
+  dealer_.drain(1);
+  one_.clock = two_.clock = 1;
+  (void)ask(one_, {{0, 0, 0}});
+  (void)ask(two_, {{0, 0, 1}});
+  EXPECT_EQ(state_in(ask(late)), v1::DATASET_STATE_PAUSED);
+  settle(dealer_);
+  EXPECT_TRUE(dealer_.is_drained());
+  v1::RankSeats seats;
+  seats.set_clock(1);
+  seats.set_ranks(3);
+  dealer_.seat(seats);
+  dealer_.resume();
+  EXPECT_THAT(ids_in(ask(late)), ElementsAre(BatchId{0, 1, 1}));
+  EXPECT_THAT(ids_in(ask(two_)), ElementsAre(BatchId{0, 1, 0}));
+  EXPECT_THAT(ids_in(ask(one_)), ElementsAre(BatchId{0, 0, 2}));
+  EXPECT_EQ(dealer_.clock_behind(0, 5), 2U);
+}
+
+TEST_F(SynchronousDealer, AHubThatComesAnewKnowsTheSeatsOfThoseWhoHaveJoined) {
+  v1::RankSeats seats;
+  seats.set_clock(1);
+  seats.set_ranks(3);
+  dealer_.seat(seats);
+  Asker back{.session = 4, .rank = 2, .clock = 2};
+  const Message missed = ask(back);
+  ASSERT_THAT(ids_in(missed), ElementsAre(BatchId{0, 1, 1}));
+  EXPECT_EQ(missed.meta.read_sample_reply().batches(0).clock(), 1U);
 }
 
 }  // namespace

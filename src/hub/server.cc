@@ -145,6 +145,7 @@ class HubServer::Control final : public SchedulerEvents,
     made.hubs = options_.hubs;
     made.item_bytes = options_.item_bytes;
     made.generation = generation_;
+    made.seats = seats_;
     const StatusOr<std::shared_ptr<Dataset>> dataset =
         Dataset::start({.scheduler = scheduler_.get(),
                         .ps = ps_.get(),
@@ -349,11 +350,16 @@ class HubServer::Control final : public SchedulerEvents,
     MutexLock lock(mutex_);
     node_ = reply->id();
     generation_ = reply->generation();
+    seats_ = {reply->job().seats().begin(), reply->job().seats().end()};
     is_joined_ = true;
     changed_.notify_all();
   }
 
   void see_job(const v1::JobInfo& job) {
+    {
+      MutexLock lock(mutex_);
+      if (job.generation() == generation_) seats_ = {job.seats().begin(), job.seats().end()};
+    }
     const v1::JobState before = std::exchange(job_state_, job.state());
     if (job.state() == v1::JOB_STATE_DONE && before != v1::JOB_STATE_UNKNOWN) {
       return end(absl::OkStatus());
@@ -444,6 +450,7 @@ class HubServer::Control final : public SchedulerEvents,
   std::map<std::string, std::shared_ptr<Dataset>> datasets_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::shared_ptr<Dataset>> ending_ ABSL_GUARDED_BY(mutex_);  // threads to be joined
   uint64_t generation_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::vector<v1::RankSeats> seats_ ABSL_GUARDED_BY(mutex_);
   uint32_t node_ ABSL_GUARDED_BY(mutex_) = 0;
   std::set<uint64_t> fenced_ ABSL_GUARDED_BY(mutex_);  // incarnations
   std::deque<uint64_t> fenced_order_ ABSL_GUARDED_BY(mutex_);

@@ -85,9 +85,7 @@ Status Cuts::start(Turn& turn, const v1::SaveJobOption& option, uint64_t cut_id,
 void Cuts::enter(Turn& turn, v1::CutPhase phase) {
   record_.mutable_cut()->set_phase(phase);
   phase_since_ = turn.now();
-  if (phase == v1::CUT_PHASE_SNAPSHOT) {
-    tell_queues_(turn.now(), record_.mutable_queues());
-  }
+  if (phase == v1::CUT_PHASE_SNAPSHOT) on_drained_(turn, record_);
   v1::Event event;
   *event.mutable_cut() = record_.cut();
   turn.tell(std::move(event));

@@ -15,12 +15,12 @@ namespace starling {
 
 class Cuts {
  public:
-  // Appends every queue with the progress of its items.
-  using TellQueues = std::function<void(
-      TimePoint now, google::protobuf::RepeatedPtrField<v1::WorkQueueInfo>* out)>;
+  // Told before anybody hears that the snapshot begins: everything up to the cut's clock is done
+  // and nothing beyond it is dealt. Keeps every queue with the progress of its items.
+  using OnDrained = std::function<void(Turn& turn, ledger::CutRecord& record)>;
 
-  Cuts(const SchedulerOptions& options, const Nodes& nodes, TellQueues tell_queues)
-      : options_(options), nodes_(nodes), tell_queues_(std::move(tell_queues)) {}
+  Cuts(const SchedulerOptions& options, const Nodes& nodes, OnDrained on_drained)
+      : options_(options), nodes_(nodes), on_drained_(std::move(on_drained)) {}
 
   // The phase's time starts anew at `now`.
   Status load(const LedgerEntry& entry, TimePoint now);
@@ -58,7 +58,7 @@ class Cuts {
 
   const SchedulerOptions& options_;
   const Nodes& nodes_;
-  const TellQueues tell_queues_;
+  const OnDrained on_drained_;
   ledger::CutRecord record_;
   TimePoint phase_since_;
   bool commit_wanted_ = false;

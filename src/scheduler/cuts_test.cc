@@ -202,6 +202,43 @@ TEST_F(CutsTest, DrainsAnewUpToALaterClockWhenAHubHasPassedTheFirst) {
   EXPECT_EQ(drained_to(later.clock()).phase(), v1::CUT_PHASE_SNAPSHOT);
 }
 
+TEST_F(CutsTest, WhoeverHasJoinedASynchronousJobHasASeatFromTheNextOneOn) {
+  train_in_step();
+  const auto seats = [&] {
+    std::vector<std::pair<uint64_t, uint32_t>> out;
+    Message request;
+    request.meta.mutable_get_job();
+    const Message reply = world_.call(trainer_, Method::kSchedulerGetJob, request);
+    for (const v1::RankSeats& one : reply.meta.get_job_reply().job().seats()) {
+      out.emplace_back(one.clock(), one.ranks());
+    }
+    return out;
+  };
+  const auto cut = [&] {
+    const uint64_t clock = save(v1::SAVE_ACTION_START).meta.save_job_reply().cut().clock();
+    EXPECT_EQ(phase(), v1::CUT_PHASE_DRAIN);
+    snapshot();
+    save(v1::SAVE_ACTION_CANCEL);  // what hubs have heard of holds, saved or not
+    return clock;
+  };
+  using Seats = std::vector<std::pair<uint64_t, uint32_t>>;
+  const uint64_t first = cut();
+  EXPECT_EQ(seats(), (Seats{{first, 1}}));
+  cut();
+  EXPECT_EQ(seats(), (Seats{{first, 1}}));
+  const Token token = world_.start_register(
+      {.role = v1::ROLE_TRAINER, .name = "trainer-1", .incarnation = 77});
+  world_.beat_ps(ps_, {{0, 3}});
+  ASSERT_EQ(code_of(world_.answer(token)), StatusCode::kOk);
+  const uint64_t second = cut();
+  world_.crash();
+  EXPECT_EQ(seats(), (Seats{{first, 1}, {second, 2}}));
+  v1::SetJobOption anew;
+  anew.set_new_generation(true);
+  world_.start_set_job(trainer_, anew);
+  EXPECT_EQ(seats(), Seats{});
+}
+
 TEST_F(CutsTest, BadReportsAreRefused) {
   EXPECT_EQ(code_of(report(ps_, v1::CUT_PHASE_WRITE)), StatusCode::kNotFound);
   save(v1::SAVE_ACTION_START);

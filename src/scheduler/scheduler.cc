@@ -71,10 +71,11 @@ Scheduler::Scheduler(const SchedulerOptions& options, uint64_t revision)
       keys_(options_.limits),
       sessions_(options_.limits),
       cuts_(options_, nodes_,
-            [this](TimePoint now, auto* out) {
+            [this](Turn& turn, ledger::CutRecord& record) {
               v1::GetJobReply queues;
-              work_.show(true, now, &queues);
-              *out = queues.queues();
+              work_.show(true, turn.now(), &queues);
+              *record.mutable_queues() = queues.queues();
+              if (record.cut().has_clock()) seat_ranks(turn, record.cut().clock());
             }),
       watchers_(options_.limits, events_,
                 [this](const std::vector<std::string>& prefixes, v1::WatchReply* out) {

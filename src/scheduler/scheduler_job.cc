@@ -134,6 +134,7 @@ void Scheduler::new_generation(Turn& turn, uint64_t start_clock) {
   }
   job_.mutable_job()->set_generation(job().generation() + 1);
   job_.mutable_job()->clear_schema_hash();
+  job_.mutable_job()->clear_seats();
   job_.set_start_clock(start_clock);
   v1::StalenessEvent staleness;
   if (job().has_staleness()) staleness.set_staleness(job().staleness());
@@ -288,6 +289,20 @@ void Scheduler::on(MethodTag<Method::kSchedulerSave>, Call& call) {
   cuts_.show(reply.meta.mutable_save_job_reply());
   if (starts) return answer_numbered(kMethod, call, std::move(reply));
   turn.answer(call.token, std::move(reply));
+}
+
+void Scheduler::seat_ranks(Turn& turn, uint64_t clock) {
+  if (!job().has_staleness() || job().staleness() > 0) return;
+  uint32_t ranks = 0;
+  for (const auto& [rank, record] : ranks_.all()) {
+    if (!record.has_leave_clock() && record.start_clock() <= clock) ranks = rank + 1;
+  }
+  const auto& known = job().seats();
+  if (ranks <= (known.empty() ? 0 : known.rbegin()->ranks())) return;
+  v1::RankSeats* seats = job_.mutable_job()->add_seats();
+  seats->set_clock(clock);
+  seats->set_ranks(ranks);
+  tell_job(turn);
 }
 
 // When a cut has ended the job goes back to what it did before.

@@ -275,6 +275,18 @@ class JobTest(unittest.TestCase):
         self.assertIn("scheduler died with status 137; it is started again", told)
         self.check_once(told, lines)
 
+    def test_a_trainer_that_joins_a_synchronous_job_gets_its_share(self):
+        lines = 60000
+        job = self.unique(lines)
+        sets = ("--set", "train.staleness=0")
+        child = self.start("train", job, "--processes", *sets)
+        self.wait_for_more("runs/unique")
+        address = self.scheduler_of("runs/unique")
+        late = self.start("trainer", "--job", job, "--scheduler", address, "--name", "late", "--run", "runs/unique", *sets)
+        self.wait_for(lambda: self.samples_of("late", address), "the late one gets nothing")
+        told = self.end(child, 0) + self.end(late, 0)
+        self.check_once(told, lines)
+
     def test_processes_with_another_token_stay_outside(self):
         lines = 20000
         job = self.unique(lines)
@@ -291,7 +303,8 @@ class JobTest(unittest.TestCase):
         self.check_once(told, lines)
 
     def samples_of(self, name, address):
-        asked = self.run_starling("status", "--scheduler", address, "--json", "--set", "cluster.token_file=token")
+        token = ("--set", "cluster.token_file=token") if (self.path / "token").exists() else ()
+        asked = self.run_starling("status", "--scheduler", address, "--json", *token)
         if asked.returncode != 0:
             return 0
         for node in json.loads(asked.stdout)["job"]["nodes"]:
