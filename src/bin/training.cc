@@ -23,6 +23,10 @@ constexpr const char* kLeadKey = "job/lead";
 constexpr int kFinalTries = 5;
 
 double seconds_of(Duration time) { return std::chrono::duration<double>(time).count(); }
+Duration in_minutes(double minutes) {
+  return std::chrono::duration_cast<Duration>(
+      std::chrono::duration<double, std::ratio<60>>(minutes));
+}
 Deadline soon() { return Deadline::in(RealClock(), kPatience); }
 
 bool is_running(v1::JobState state) {
@@ -79,7 +83,7 @@ Status Training::prepare() {
   }
   STARLING_RETURN_IF_ERROR(start_job(soon()));
   next_save_ = clock_.now() + std::chrono::minutes(job_.checkpoint.every_minutes);
-  next_evaluation_ = clock_.now() + std::chrono::minutes(job_.train.evaluate_minutes);
+  next_evaluation_ = clock_.now() + in_minutes(job_.train.evaluate_minutes);
   return absl::OkStatus();
 }
 
@@ -299,7 +303,7 @@ void Training::lead_turn(const RunProgress& now) {
   const bool is_far = job_.train.evaluate_steps > 0 &&
                       steps >= evaluated_steps_ + static_cast<uint64_t>(job_.train.evaluate_steps);
   if ((is_late || is_far) && !is_evaluating_) {
-    next_evaluation_ = at + std::chrono::minutes(job_.train.evaluate_minutes);
+    next_evaluation_ = at + in_minutes(job_.train.evaluate_minutes);
     evaluated_steps_ = steps;
     begin_evaluation();
   }
@@ -352,7 +356,8 @@ bool Training::lacks_seat() const {
 void Training::ask_for_seat() {
   if (clock_.now() < next_seat_ || is_saving_ || client_.state() != v1::JOB_STATE_TRAINING) return;
   if (job_.checkpoint.path.empty()) {
-    options_.say("joined without work: it comes with a checkpoint, and the job has no checkpoint.path");
+    options_.say(
+        "joined without work: it comes with a checkpoint, and the job has no checkpoint.path");
     next_seat_ = TimePoint::max();
     return;
   }

@@ -37,7 +37,8 @@ void add_data_rules(Schema& s, DataSection& o) {
         "{from: {column: c, value: v}}; the others are for training");
   s.add("kind", &o.kind,
         one_of({"queue", "memory"}, "stream the files, or load them first and shuffle"));
-  s.add("pipe_command", &o.pipe_command, text("each file's bytes go through it"));
+  s.add("pipe_command", &o.pipe_command,
+        text("each file's bytes go through it, unpacked where the name ends in .gz or .zst"));
   s.add("on_bad_line", &o.on_bad_line,
         one_of({"fail", "skip"}, "what a record that cannot be read does"));
   s.add("bad_lines_max", &o.bad_lines_max,
@@ -156,7 +157,9 @@ Schema schema_of(TrainSection& o) {
   s.add("tensor_fuse", &o.tensor_fuse,
         "all that goes to one shard in one step travels in one message");
   s.add("evaluate_minutes", &o.evaluate_minutes,
-        count(0, 1 << 20, "between evaluations on data.test; 0: after each epoch only"));
+        RealRule{.least = 0,
+                 .most = 525'600,
+                 .doc = "between evaluations on data.test; 0: after each epoch only"});
   s.add("evaluate_steps", &o.evaluate_steps,
         count(0, kInfinite - 1, "batches between evaluations on data.test; 0: off"));
   s.add("exact_auc", &o.exact_auc,

@@ -25,7 +25,7 @@ struct DataSection {
   Choice reader;                           // what the format itself takes
   Choice split;                            // which records are for training, which for the test
   std::string kind = "queue";              // queue, memory
-  std::string pipe_command;                // each file's bytes go through it
+  std::string pipe_command;                // the bytes of each file go through it, unpacked
   std::string on_bad_line = "fail";        // fail, skip
   int64_t bad_lines_max = 1000;            // with skip: more are an error
   std::string bad_lines_path;              // where they are written; empty: nowhere
@@ -76,7 +76,7 @@ struct TrainSection {
   int64_t geo = 0;                  // steps between exchanges of deltas; 0: off
   int64_t threads = 1;              // workers of each trainer
   bool tensor_fuse = true;          // all that goes to one shard in one step in one message
-  int64_t evaluate_minutes = 0;     // between evaluations on data.test; 0: after each epoch only
+  double evaluate_minutes = 0;      // between evaluations on data.test; 0: after each epoch only
   int64_t evaluate_steps = 0;       // the same in batches of the job
   bool exact_auc = false;           // of evaluations, which then keep every prediction
   int64_t window_samples = 100000;  // of each trainer, whose loss and AUC are told as it trains

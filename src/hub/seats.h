@@ -21,8 +21,8 @@ class Seats {
     auto operator<=>(const Place&) const = default;
   };
 
-  // `ranks`: from the first clock on. `ranks_max`: a hub has room for so many in a row; ranks beyond
-  // have no seat.
+  // `ranks`: from the first clock on. `ranks_max`: a hub has room for so many in a row; ranks
+  // beyond have no seat.
   Seats(uint32_t ranks, uint32_t ranks_max)
       : ranks_max_(std::max(ranks, ranks_max)), from_{{0, std::max(1U, ranks)}} {}
 

@@ -226,8 +226,8 @@ TEST_F(CutsTest, WhoeverHasJoinedASynchronousJobHasASeatFromTheNextOneOn) {
   EXPECT_EQ(seats(), (Seats{{first, 1}}));
   cut();
   EXPECT_EQ(seats(), (Seats{{first, 1}}));
-  const Token token = world_.start_register(
-      {.role = v1::ROLE_TRAINER, .name = "trainer-1", .incarnation = 77});
+  const Token token =
+      world_.start_register({.role = v1::ROLE_TRAINER, .name = "trainer-1", .incarnation = 77});
   world_.beat_ps(ps_, {{0, 3}});
   ASSERT_EQ(code_of(world_.answer(token)), StatusCode::kOk);
   const uint64_t second = cut();

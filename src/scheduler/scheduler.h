@@ -123,7 +123,8 @@ class Scheduler {
   void tell_job(Turn& turn);
   // Keeps it for those who ask for the whole state.
   void keep_staleness(const v1::StalenessEvent& event);
-  // Ranks that have joined by the clock of a synchronous cut have their share of batches from it on.
+  // Ranks that have joined by the clock of a synchronous cut have their share of batches from it
+  // on.
   void seat_ranks(Turn& turn, uint64_t clock);
   void review_cut(Turn& turn);
   FinishedCut finished_cut() const;

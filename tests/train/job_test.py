@@ -223,6 +223,24 @@ class JobTest(unittest.TestCase):
         self.assertEqual(self.processes(r"\S+"), [])
         self.assertEqual(list((self.path / "cuts").glob("cut-*/manifest*")), [])
 
+    def test_a_second_signal_ends_one_process_at_once(self):
+        job = self.generate()
+        child = self.start("train", job, "--set", "data.epochs=100000")
+        self.wait_for_more()
+        # Both are there when it looks: no cut can be made in between.
+        for number in (signal.SIGSTOP, signal.SIGINT, signal.SIGTERM, signal.SIGCONT):
+            child.send_signal(number)
+        self.end(child, -signal.SIGTERM)
+        self.assertEqual(list((self.path / "cuts").glob("cut-*/manifest*")), [])
+
+    def test_it_is_evaluated_every_few_minutes(self):
+        job = self.generate()
+        child = self.start("train", job, "--set", "data.epochs=100000", "--set", "train.evaluate_minutes=0.005")
+        metrics = self.path / "runs/ctr/metrics.jsonl"
+        self.wait_for(lambda: metrics.exists() and metrics.read_text().count('"evaluation"') > 2, "it is not evaluated")
+        child.send_signal(signal.SIGTERM)
+        self.assertRegex(self.end(child, 130), r"step \d+: AUC")
+
     def test_ps_and_protocols_do_not_change_a_bit(self):
         self.generate(3000)
         ways = {"one": ("data.epochs=1",), "three": ("data.epochs=1", "cluster.ps=3", "cluster.shards=1"),

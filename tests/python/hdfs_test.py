@@ -1,7 +1,10 @@
-"""Cuts on a real HDFS: a stock gRPC client trains and saves, everything is killed, and `starling checkpoint` lists,
-verifies, exports and restores what is there, into another number of shards.
+"""Samples and cuts on a real HDFS: a stock gRPC client trains and saves, everything is killed, and `starling checkpoint` lists,
+verifies, exports and restores what is there, into another number of shards; a whole job reads its files from there.
 """
 
+import getpass
+import gzip
+import http.client
 import json
 import os
 import pathlib
@@ -17,12 +20,24 @@ TOOL = pathlib.Path(__file__).resolve().parents[2] / "tools" / "hdfs.py"
 EXIT_MISSING = 3
 COMMITTED, FAILED = 4, 5  # of CutPhase
 
+JOB = """
+name: far
+data: {{format: csv, train: ["{data}/part-*"], batch_size: 8, epochs: 1, reader: {{csv: {{header: true}}}}}}
+fields:
+  - {{name: label, kind: label}}
+  - {{name: line, table: seen}}
+tables:
+  seen: {{dim: 1, optimizer: {{sum: {{}}}}}}
+model: {{lr: {{}}}}
+checkpoint: {{path: "{cuts}"}}
+"""
+
 
 def run_tool(*arguments):
     return subprocess.run([sys.executable, str(TOOL), *arguments], capture_output=True, text=True, check=False)
 
 
-class HdfsCutTest(unittest.TestCase):
+class HdfsTest(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         folder = tempfile.TemporaryDirectory()
@@ -35,19 +50,20 @@ class HdfsCutTest(unittest.TestCase):
             raise AssertionError(f"no HDFS: {up.stdout}{up.stderr}")
         cls.addClassCleanup(run_tool, "down", "--folder", place)
         told = json.loads(up.stdout[up.stdout.index("{"):])
-        cls.url = f"hdfs://127.0.0.1:{told['http_port']}/tmp/cuts"
+        cls.port = told["http_port"]
+        cls.url = f"hdfs://127.0.0.1:{cls.port}/tmp/cuts"
 
     def setUp(self):
         self.folder = tempfile.TemporaryDirectory()
         self.addCleanup(self.folder.cleanup)
         self.processes = []
 
-    def starling(self, *arguments):
+    def starling(self, *arguments, status=0):
         environment = {name: value for name, value in os.environ.items() if not name.startswith("STARLING_")}
         result = subprocess.run([stock.PROGRAM, *arguments], capture_output=True, text=True, check=False,
                                 env=environment, timeout=stock.PATIENCE_S * 4)
-        self.assertEqual(result.returncode, 0, f"{arguments}: {result.stdout}{result.stderr}")
-        return result.stdout
+        self.assertEqual(result.returncode, status, f"{arguments}: {result.stdout}{result.stderr}")
+        return result.stdout if status == 0 else result.stderr
 
     def start(self, *arguments):
         log = open(os.path.join(self.folder.name, "log"), "a", encoding="utf-8")
@@ -118,6 +134,37 @@ class HdfsCutTest(unittest.TestCase):
         self.addCleanup(client.close)
         client.wait_for_map(3)
         self.assertEqual(client.pull("t", keys), expected)
+
+    def put(self, path, content):
+        """As curl does: the name node tells which data node takes the bytes."""
+        location = f"http://127.0.0.1:{self.port}/webhdfs/v1{path}?op=CREATE&overwrite=true&user.name={getpass.getuser()}"
+        for body in (None, content):
+            host, rest = location.removeprefix("http://").split("/", 1)
+            connection = http.client.HTTPConnection(host, timeout=stock.PATIENCE_S)
+            self.addCleanup(connection.close)
+            connection.request("PUT", f"/{rest}", body=body)
+            reply = connection.getresponse()
+            self.assertIn(reply.status, (201, 307), reply.read())
+            location = reply.headers.get("Location")
+
+    def test_a_job_reads_its_files_from_hdfs_and_goes_on_from_a_cut_there(self):
+        for part in range(4):
+            text = "label,line\n" + "".join(f"{line % 2},line{line}\n" for line in range(part, 2000, 4))
+            packed = gzip.compress(text.encode()) if part % 2 else text.encode()
+            self.put(f"/tmp/data/part-{part}.csv{'.gz' if part % 2 else ''}", packed)
+        self.put("/tmp/data/other.csv", b"not, asked, for\n")
+        data = f"hdfs://127.0.0.1:{self.port}/tmp/data"
+        job = pathlib.Path(self.folder.name) / "job.yaml"
+        job.write_text(JOB.format(data=data, cuts=f"{self.url}-job"), encoding="utf-8")
+        run = ("--run", os.path.join(self.folder.name, "run"))
+        self.assertIn("keys of seen", self.starling("data", "show", str(job), "-n", "2"))
+        self.assertIn("2000 samples read, 2000 trained, 0 skipped", self.starling("train", str(job), *run))
+        told = self.starling("train", str(job), *run, "--resume", "--set", "data.epochs=2")
+        self.assertIn("since then 2000 samples read, 2000 trained", told)
+        self.assertRegex(self.starling("checkpoint", "show", f"{self.url}-job"), r"table +seen +dim 1 +sum +2000 rows")
+        missing = self.starling("train", str(job), "--run", f"{run[1]}-2", "--set", f"data.train=['{data}/none-*']", "--set",
+                                "checkpoint.path=''", status=1)
+        self.assertIn(f"{data}/none-*: no file matches", missing)
 
 
 if __name__ == "__main__":
