@@ -8,7 +8,7 @@ cd "$(dirname "$0")/.."
 seconds=${1:-60}
 mkdir -p build
 cmake --preset fuzz -Wno-dev >build/fuzz.configure.log 2>&1 || { cat build/fuzz.configure.log; exit 1; }
-targets=$(ninja -C build/fuzz -t targets all | sed -n 's|^\([a-z_]*_fuzz\): phony$|\1|p' | sort -u)
+targets=$(ninja -C build/fuzz -t targets all | sed -n 's|^\([a-z_]*_fuzz\): phony$|\1|p' | grep -v '^cmake_' | sort -u)
 # shellcheck disable=SC2086 # one word per target
 ninja -C build/fuzz $targets
 for target in $targets; do

@@ -36,6 +36,7 @@ struct DealerOptions {
   bool has_clocks = false;     // staleness is bounded: ranks tick, and cuts lie at a clock
   bool is_synchronous = false;
   uint32_t ranks = 0;            // of synchronous jobs, at their start
+  uint32_t ranks_max = 65536;    // numbers that a peer may name
   uint32_t sessions_max = 4096;  // remembered; the one that asked least recently goes first
   uint32_t answers_max = 64;     // remembered per session
 };

@@ -30,6 +30,10 @@ Status Dealer::check(const Message& request) const {
     return invalid_argument("Hub.ReadSample: batches_max is {}, a group has {} batches",
                             option.batches_max(), options_.group_batches);
   }
+  if (header.rank() >= options_.ranks_max) {
+    return invalid_argument("Hub.ReadSample: rank {} is not below {}", header.rank(),
+                            options_.ranks_max);
+  }
   if (!options_.is_synchronous) return absl::OkStatus();
   if (!header.has_rank()) {
     return invalid_argument("Hub.ReadSample: a synchronous dataset needs header.rank");

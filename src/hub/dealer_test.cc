@@ -547,6 +547,8 @@ TEST_F(SynchronousDealer, NeedsTheRankOfTheAsker) {
   Message request = one_.ask(1);
   request.meta.mutable_header()->clear_rank();
   EXPECT_EQ(status_of(dealer_.read(request, kStart)).code(), StatusCode::kInvalidArgument);
+  Asker stranger{.session = 9, .rank = 1 << 20};
+  EXPECT_EQ(status_of(ask(stranger)).code(), StatusCode::kInvalidArgument);
 }
 
 TEST_F(SynchronousDealer, WhoeverHasJoinedTicksWithTheOthersUntilACutGivesItASeat) {
