@@ -196,7 +196,11 @@ class Worker::Core : public std::enable_shared_from_this<Core> {
       return slot.has_clock && other->state <= State::kLooking && other->clock > slot.clock;
     });
   }
+  // The one that is in the caller's hands.
   SlotPtr slot_of(const v1::BatchId& id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // A hub that came anew deals what the one before had dealt, also to whoever holds it: true when
+  // that is so here, and what is held goes on under the new lease.
+  bool renew_held(uint32_t hub, const v1::BatchLease& lease) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // The slots under the same lease, itself included.
   std::vector<SlotPtr> members_of(const SlotPtr& slot) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void add_sums(const SlotPtr& slot, std::vector<Message>& messages)
@@ -236,10 +240,21 @@ class Worker::Core : public std::enable_shared_from_this<Core> {
 
 Worker::Core::SlotPtr Worker::Core::slot_of(const v1::BatchId& id) {
   for (const SlotPtr& slot : slots_) {
-    if (is_same(slot->id, id)) return slot;
+    if (slot->state == State::kOut && is_same(slot->id, id)) return slot;
   }
   STARLING_CHECK(false, "a batch that this worker did not give");
   return nullptr;
+}
+
+bool Worker::Core::renew_held(uint32_t hub, const v1::BatchLease& lease) {
+  const auto held = std::find_if(slots_.begin(), slots_.end(), [&](const SlotPtr& slot) {
+    return is_same(slot->id, lease.batch()) && !slot->is_given_up;
+  });
+  if (held == slots_.end()) return false;
+  (*held)->hub = hub;
+  (*held)->renewed_at = real_.now();
+  (*held)->lease = milliseconds(lease.lease_ms());
+  return true;
 }
 
 std::vector<Worker::Core::SlotPtr> Worker::Core::members_of(const SlotPtr& slot) const {
@@ -500,6 +515,7 @@ void Worker::Core::take_leases(uint32_t id, const Message& reply) {
   std::shared_ptr<Group> group;
   std::vector<SlotPtr> unfit;
   for (const v1::BatchLease& lease : reply.meta.read_sample_reply().batches()) {
+    if (renew_held(id, lease)) continue;
     auto slot = std::make_shared<Slot>();
     slot->id = lease.batch();
     if (lease.has_group() && (group == nullptr || !is_same(group->id, lease.group()))) {

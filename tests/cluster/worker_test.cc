@@ -118,6 +118,28 @@ class Counting : public Communicator {
   Communicator& next_;
 };
 
+// Keeps every push until it is told to let them go.
+class Holding : public Counting {
+ public:
+  using Counting::Counting;
+  void call(Method method, std::vector<ShardMessage> messages, Deadline deadline,
+            DoneOr<std::vector<Message>> done) override {
+    if (method != Method::kPsPushGrad) {
+      return Counting::call(method, std::move(messages), deadline, std::move(done));
+    }
+    held_.emplace_back(
+        [this, method, messages = std::move(messages), deadline, done = std::move(done)]() mutable {
+          Counting::call(method, std::move(messages), deadline, std::move(done));
+        });
+  }
+  void let_go() {
+    for (Function<void()>& push : held_) push();
+  }
+
+ private:
+  std::vector<Function<void()>> held_;  // the worker's caller alone
+};
+
 TEST_F(WorkerTest, GoesThroughWhateverStandsBetweenItAndThePs) {
   Trainer& trainer = add_trainer();
   Counting counting(*trainer.ps);
@@ -180,6 +202,29 @@ TEST_F(WorkerTest, ABatchLeftOutByRuleIsNoPartOfItsGroupsSum) {
   const auto steps = client_.ps->pull_dense({{.variable = "steps"}}, soon());
   ASSERT_TRUE(steps.ok()) << steps.status();
   EXPECT_EQ(floats(steps->front().values), std::vector<float>(6, kBatches - 1));
+}
+
+TEST_F(WorkerTest, WhatItHoldsIsNotGivenAgainWhenAHubThatComesAnewDealsIt) {
+  Trainer& trainer = add_trainer();
+  Holding holding(*trainer.ps);
+  Worker worker(*trainer.hub, holding, {.dataset = option_, .ahead = kBatches});
+  const Status begun = train(worker, kBatches);
+  ASSERT_TRUE(begun.ok()) << begun;
+  const Status stopped = job_.hubs.front()->stop(soon());
+  ASSERT_TRUE(stopped.ok()) << stopped;
+  job_.add_hub();
+  const Deadline deadline = soon();
+  while (worker.dataset_counts().batches_dealt() < 2 * kBatches) {
+    ASSERT_FALSE(deadline.passed(job_.clock.now()));
+    const auto again = worker.next(Deadline::in(job_.clock, milliseconds(20)));
+    ASSERT_EQ(again.status().code(), StatusCode::kDeadlineExceeded) << again.status();
+  }
+  holding.let_go();
+  const auto end = worker.next(soon());
+  ASSERT_TRUE(end.ok()) << end.status();
+  EXPECT_EQ(*end, nullptr);
+  EXPECT_EQ(worker.counts().batches, kBatches);
+  expect_all_trained();
 }
 
 TEST_F(WorkerTest, TrainsInAMessagePerTableAndVariable) {
