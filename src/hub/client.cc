@@ -57,15 +57,23 @@ class HubClient::Core : public std::enable_shared_from_this<Core> {
 
   void set_node(const v1::Node& node) {
     if (node.role() != v1::ROLE_HUB) return;
+    bool is_anew = false;
     {
       MutexLock lock(mutex_);
+      const auto before = nodes_.find(node.id());
+      is_anew = before != nodes_.end() && before->second.incarnation() != node.incarnation();
       nodes_[node.id()] = node;
       changed_.notify_all();
     }
-    if (!is_gone(node)) return;
+    if (!is_gone(node) && !is_anew) return;
     const auto calls = calls_;
     for (const std::shared_ptr<Open>& call : calls) {
-      if (call->hub == node.id()) end(call, unavailable("{} died", node.name()));
+      if (call->hub != node.id()) continue;
+      if (is_gone(node)) {
+        end(call, unavailable("{} died", node.name()));
+      } else if (call->is_out) {
+        send_anew(call);
+      }
     }
   }
   void joined(const v1::RegisterReply& reply) {
@@ -158,6 +166,15 @@ class HubClient::Core : public std::enable_shared_from_this<Core> {
                                  core->answered(call, std::move(result));
                                }
                              });
+  }
+
+  // Whoever it was sent to is no more, and the net would try that address until the attempt ends.
+  void send_anew(const std::shared_ptr<Open>& call) {
+    // Off the list meanwhile: the end of a cancelled attempt is no answer.
+    calls_.erase(call);
+    client_->cancel(call->id);
+    calls_.insert(call);
+    attempt(call);
   }
 
   void answered(const std::shared_ptr<Open>& call, StatusOr<Message> result) {

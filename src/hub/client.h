@@ -36,7 +36,7 @@ class HubClient {
   ~HubClient();
 
   // What the scheduler tells: which hubs there are, and which died. Calls to a dead one end at once
-  // with Unavailable and its name.
+  // with Unavailable and its name; where another process has come in its place they go there.
   void on_event(const v1::Event& event);
   // The process was registered, or registered again.
   void joined(const v1::RegisterReply& reply);

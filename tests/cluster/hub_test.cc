@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <fstream>
+#include <future>
 #include <thread>
 
 #include "hub/server.h"
@@ -496,6 +497,36 @@ TEST(HubAndMaps, BatchesCutByAnOlderMapAreCutAnew) {
   ASSERT_TRUE(trained.ok()) << trained;
   expect_trained(client, lines, 1);
   EXPECT_THAT(hub.progress(), HasSubstr("samples read 600 = done 600 + skipped 0"));
+}
+
+TEST(HubThatCameAnew, GetsTheCallsThatTheOneBeforeDidNotAnswer) {
+  World world({.protocol = Protocol::kFast, .ps = 1, .shards = 1});
+  HubJob job(world, Protocol::kFast);
+  const uint16_t port = job.add_hub().addresses().front().port;
+  const std::shared_ptr<LoopLane> lane = world.network().make_lane("caller", 0);
+  HubClient client(world.network(), lane, {.generation = 1, .attempt = seconds(600)});
+  v1::Event event;
+  v1::Node* node = event.mutable_node();
+  node->set_id(40);
+  node->set_role(v1::ROLE_HUB);
+  node->set_state(v1::NODE_STATE_ALIVE);
+  node->set_incarnation(1);
+  v1::Address* address = node->add_addresses();
+  address->set_protocol("grpc++");
+  address->set_host("127.0.0.1");
+  address->set_port(1);  // refused
+  client.on_event(event);
+  std::promise<Status> answer;
+  Message request;
+  request.meta.mutable_read_sample()->set_dataset("none");
+  client.read(40, std::move(request), soon(),
+              [&](const StatusOr<Message>& reply) { answer.set_value(reply.status()); });
+  node->set_incarnation(2);
+  address->set_port(port);
+  client.on_event(event);
+  const Status status = answer.get_future().get();
+  EXPECT_EQ(status.code(), StatusCode::kNotFound) << status;
+  lane->stop();
 }
 
 INSTANTIATE_TEST_SUITE_P(Protocols, HubTest, testing::ValuesIn(all_protocols()), protocol_title);
