@@ -302,7 +302,12 @@ class JobTest(unittest.TestCase):
         address = self.scheduler_of("runs/unique")
         late = self.start("trainer", "--job", job, "--scheduler", address, "--name", "late", "--run", "runs/unique", *sets)
         self.wait_for(lambda: self.samples_of("late", address), "the late one gets nothing")
+        # Whoever takes the place of one that had a seat has it, and so does a hub that comes anew.
+        self.kill("trainer-1")
+        self.kill("hub-1")
         told = self.end(child, 0) + self.end(late, 0)
+        self.assertIn("trainer-1 died with status 137; it is started again", told)
+        self.assertIn("hub-1 died with status 137; it is started again", told)
         self.check_once(told, lines)
 
     def test_processes_with_another_token_stay_outside(self):
