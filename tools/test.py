@@ -8,6 +8,7 @@ ctest gives the list (commands, labels, environment, timeouts). Labels say how t
   unittest  a Python unittest program: one case per test
   other     the exit status is the one case (fuzz runs, tidy)
   exclusive runs alone, after all others
+The property COST, about the seconds that a program takes, puts the long ones first.
 A crash, a timeout or a bad exit status is a failure that names the program. The last line is
 `N passed, N failed, N skipped`; BUILD_DIR/tests.json holds the same counts. The exit status is not
 zero when something failed or nothing ran.
@@ -44,6 +45,7 @@ class Test:
     environment: dict
     timeout_s: float
     folder: str
+    cost: float = 0.0
 
 
 @dataclasses.dataclass
@@ -72,6 +74,7 @@ def read_list(listing):
                 environment=environment,
                 timeout_s=float(properties.get("TIMEOUT", TIMEOUT_S)),
                 folder=properties.get("WORKING_DIRECTORY", "."),
+                cost=float(properties.get("COST", 0)),
             )
         )
     return tests
@@ -293,7 +296,8 @@ def run_all(tests, logs, jobs):
     running = Running()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, running.stop)
-    shared = [test for test in tests if "exclusive" not in test.labels]
+    # Those that are known to take long first, so that none of them runs alone at the end.
+    shared = sorted((test for test in tests if "exclusive" not in test.labels), key=lambda test: -test.cost)
     alone = [test for test in tests if "exclusive" in test.labels]
     with concurrent.futures.ThreadPoolExecutor(max_workers=jobs) as pool:
         for future in concurrent.futures.as_completed([pool.submit(run_one, test, logs, running) for test in shared]):
@@ -311,7 +315,8 @@ def main(arguments):
     parser.add_argument("--label", action="append", default=[], help="only tests with this label")
     parser.add_argument("--exclude-label", action="append", default=[], help="no tests with this label")
     parser.add_argument("--name", help="only tests whose name matches this expression")
-    parser.add_argument("--jobs", type=int, default=2, help="programs at once")
+    parser.add_argument("--jobs", type=int, default=(os.cpu_count() or 1) + 1,
+                        help="programs at once; one more than there are cores, because many wait more than they compute")
     given = parser.parse_args(arguments)
 
     listing = subprocess.run(

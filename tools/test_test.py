@@ -134,12 +134,12 @@ class ListTest(unittest.TestCase):
     LISTING = json.loads("""{"tests": [
         {"name": "base", "command": ["base_test"], "properties": [
             {"name": "LABELS", "value": ["gtest", "threads"]}, {"name": "TIMEOUT", "value": 7.0},
-            {"name": "ENVIRONMENT", "value": ["A=b=c"]}, {"name": "WORKING_DIRECTORY", "value": "/x"}]},
+            {"name": "ENVIRONMENT", "value": ["A=b=c"]}, {"name": "WORKING_DIRECTORY", "value": "/x"}, {"name": "COST", "value": 9.0}]},
         {"name": "frame_fuzz", "properties": [{"name": "LABELS", "value": ["fuzz", ""]}]}]}""")
 
     def test_the_list_of_ctest_is_understood(self):
         base, fuzz = runner.read_list(self.LISTING)
-        self.assertEqual(base, runner.Test("base", ["base_test"], ["gtest", "threads"], {"A": "b=c"}, 7.0, "/x"))
+        self.assertEqual(base, runner.Test("base", ["base_test"], ["gtest", "threads"], {"A": "b=c"}, 7.0, "/x", 9.0))
         self.assertEqual(fuzz, runner.Test("frame_fuzz", [], ["fuzz"], {}, runner.TIMEOUT_S, "."))
 
     def test_labels_and_names_choose(self):
