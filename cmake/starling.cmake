@@ -50,6 +50,9 @@ endif()
 
 # A quarter of the time to compile a test goes to optimizing code that runs once.
 set(STARLING_TEST_OPTIONS $<$<CONFIG:Release>:-O1>)
+if(STARLING_SANITIZE)
+  set(STARLING_TEST_OPTIONS -O0)
+endif()
 
 # Parsing the standard library, Abseil and fmt was more than a quarter of every compile, the generated messages another
 # one. Each set is parsed once per build folder. Lint and fuzz builds do without, so a file that lacks an include is found.
