@@ -315,8 +315,7 @@ def main(arguments):
     parser.add_argument("--label", action="append", default=[], help="only tests with this label")
     parser.add_argument("--exclude-label", action="append", default=[], help="no tests with this label")
     parser.add_argument("--name", help="only tests whose name matches this expression")
-    parser.add_argument("--jobs", type=int, default=(os.cpu_count() or 1) + 1,
-                        help="programs at once; one more than there are cores, because many wait more than they compute")
+    parser.add_argument("--jobs", type=int, default=2, help="programs at once")
     given = parser.parse_args(arguments)
 
     listing = subprocess.run(
