@@ -22,11 +22,13 @@ def run(build, quick):
     size = (512 << 20) if quick else (4 << 30)
     directory = tempfile.mkdtemp(prefix="starling-checkpoint-", dir=build)
     try:
-        output = subprocess.run([program, directory, str(size), "3" if quick else "6"], check=True, capture_output=True,
-                                text=True).stdout
+        result = subprocess.run([program, directory, str(size), "3" if quick else "6"], check=False, capture_output=True,
+                                text=True)
     finally:
         shutil.rmtree(directory)
-    told = json.loads(output)
+    if result.returncode != 0:
+        raise RuntimeError(f"checkpoint_bench: {result.stderr.strip()[-2000:]}")
+    told = json.loads(result.stdout)
     mb = told["bytes"] / 1e6
     rows = [
         run_bench.row("save", "MB/s", mb / told["save_s"], "disk write", mb / told["disk_write_s"], bar=0.7),
