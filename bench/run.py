@@ -39,6 +39,15 @@ def row(work, unit, ours, rival=None, theirs=None, *, less_is_better=False, bar=
             "holds": holds}
 
 
+def output_of(*command, env=None):
+    """What a program prints. RuntimeError with the program's name and its last words when it fails."""
+    words = [str(word) for word in command]
+    result = subprocess.run(words, capture_output=True, text=True, check=False, env=env)
+    if result.returncode != 0:
+        raise RuntimeError(f"{pathlib.Path(words[0]).name}: {result.stderr.strip()[-2000:]}")
+    return result.stdout
+
+
 def names(folder=BENCH / "scenarios"):
     return sorted(path.stem for path in folder.glob("*.py") if not path.stem.startswith("_") and not path.stem.endswith("_test"))
 

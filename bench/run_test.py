@@ -31,6 +31,13 @@ class RowTest(unittest.TestCase):
         self.assertIsNone(r["holds"])
 
 
+class OutputTest(unittest.TestCase):
+    def test_a_program_that_fails_is_named_with_its_last_words(self):
+        self.assertEqual(bench.output_of("sh", "-c", "echo $0", 7), "7\n")
+        with self.assertRaisesRegex(RuntimeError, "^sh: no disk$"):
+            bench.output_of("/bin/sh", "-c", "echo no disk >&2; exit 3")
+
+
 class TableTest(unittest.TestCase):
     def test_columns_line_up(self):
         text = bench.table([bench.row("8 B p50", "us", 7.25, "gRPC unary", 208.0, less_is_better=True, bar=15),

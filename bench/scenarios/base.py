@@ -3,9 +3,8 @@
 base_bench runs the three interleaved, on one thread; a number is the median of its repetitions.
 """
 import json
-import subprocess
 
-from run_bench import row
+from run_bench import output_of, row
 
 RIVAL = "relaxed atomic add"
 # A histogram adds to a bucket and to the sum, and looks at the maximum.
@@ -21,9 +20,5 @@ def rows_of(document):
 
 def run(build, quick):
     program = build / "src" / "base" / "base_bench"
-    result = subprocess.run([str(program), "--benchmark_format=json", "--benchmark_enable_random_interleaving=true",
-                             f"--benchmark_repetitions={5 if quick else 25}", "--benchmark_min_time=0.05"],
-                            capture_output=True, text=True, check=False)
-    if result.returncode != 0:
-        raise RuntimeError(f"{program.name}: {result.stderr.strip()}")
-    return rows_of(json.loads(result.stdout))
+    return rows_of(json.loads(output_of(program, "--benchmark_format=json", "--benchmark_enable_random_interleaving=true",
+                                        f"--benchmark_repetitions={5 if quick else 25}", "--benchmark_min_time=0.05")))

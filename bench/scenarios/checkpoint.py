@@ -9,7 +9,6 @@ when it is touched before it is out. With --quick 512 MB.
 import json
 import pathlib
 import shutil
-import subprocess
 import tempfile
 
 import run_bench
@@ -22,13 +21,9 @@ def run(build, quick):
     size = (512 << 20) if quick else (4 << 30)
     directory = tempfile.mkdtemp(prefix="starling-checkpoint-", dir=build)
     try:
-        result = subprocess.run([program, directory, str(size), "3" if quick else "6"], check=False, capture_output=True,
-                                text=True)
+        told = json.loads(run_bench.output_of(program, directory, size, "3" if quick else "6"))
     finally:
         shutil.rmtree(directory)
-    if result.returncode != 0:
-        raise RuntimeError(f"checkpoint_bench: {result.stderr.strip()[-2000:]}")
-    told = json.loads(result.stdout)
     mb = told["bytes"] / 1e6
     rows = [
         run_bench.row("save", "MB/s", mb / told["save_s"], "disk write", mb / told["disk_write_s"], bar=0.7),

@@ -18,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 
-from run_bench import row
+from run_bench import output_of, row
 
 OURS = "parse + hash + assemble, 1 shard"
 # Debian's pandas belongs to Debian's Python, whatever runs this.
@@ -38,10 +38,7 @@ print(time.perf_counter() - start if len(frame) == int(sys.argv[2]) else -1)
 
 
 def run_program(program, *arguments):
-    result = subprocess.run([str(program), *map(str, arguments)], capture_output=True, text=True, check=False)
-    if result.returncode != 0:
-        raise RuntimeError(f"{program.name}: {result.stderr.strip()}")
-    return [json.loads(line) for line in result.stdout.splitlines()]
+    return [json.loads(line) for line in output_of(program, *arguments).splitlines()]
 
 
 def pandas_mb_per_s(program, lines, rounds):

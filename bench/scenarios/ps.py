@@ -7,9 +7,8 @@ transport; times are p50. Rates are medians over the rounds. The last rows compa
 own, over grpc++ and for the table alone: what the table alone loses is the memory's part.
 """
 import json
-import subprocess
 
-from run_bench import row
+from run_bench import output_of, row
 
 OURS = "grpc++"
 NAMES = {"pull": "pull by key", "push": "push of gradients by key", "batch": "feed, lookup and push by batch id"}
@@ -21,11 +20,8 @@ FLAT_ROWS = (1_000_000, 50_000_000)
 
 def measure(build, quick, *arguments):
     program = build / "bench" / "ps" / "ps_bench"
-    command = [str(program)] + (["--quick"] if quick else []) + [str(argument) for argument in arguments]
-    result = subprocess.run(command, capture_output=True, text=True, check=False)
-    if result.returncode != 0:
-        raise RuntimeError(f"{program.name}: {result.stderr.strip()}")
-    return [json.loads(line) for line in result.stdout.splitlines()]
+    told = output_of(program, *(["--quick"] if quick else []), *arguments)
+    return [json.loads(line) for line in told.splitlines()]
 
 
 def row_of(entry):

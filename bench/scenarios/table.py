@@ -6,9 +6,8 @@ hashes nor compares. Its update does the arithmetic of the rule; a second one on
 adagrad is rowwise_adagrad unless said otherwise; batches have 8192 keys.
 """
 import json
-import subprocess
 
-from run_bench import row
+from run_bench import output_of, row
 
 LIMIT_BARS = {"resolve+gather": 0.8, "resolve+apply": 0.8}
 RIVAL_BARS = {"std::unordered_map to vectors": 5.0, "absl::flat_hash_map to pooled rows": 1.8}
@@ -34,7 +33,4 @@ def row_of(entry):
 
 def run(build, quick):
     program = build / "src" / "table" / "table_bench"
-    result = subprocess.run([str(program), *(["--quick"] if quick else [])], capture_output=True, text=True, check=False)
-    if result.returncode != 0:
-        raise RuntimeError(f"{program.name}: {result.stderr.strip()}")
-    return [row_of(json.loads(line)) for line in result.stdout.splitlines()]
+    return [row_of(json.loads(line)) for line in output_of(program, *(["--quick"] if quick else [])).splitlines()]

@@ -19,7 +19,7 @@ import tempfile
 import threading
 import time
 
-from run_bench import BENCH, row
+from run_bench import BENCH, output_of, row
 
 PYTHON = "/usr/bin/python3"
 JOB = """
@@ -50,11 +50,8 @@ def tuned(threads):
                          "OMP_WAIT_POLICY": "passive"}
 
 
-def output_of(command, env):
-    result = subprocess.run([str(word) for word in command], capture_output=True, text=True, check=False, env=env)
-    if result.returncode != 0:
-        raise RuntimeError(f"{command[0]}: {result.stderr.strip()[-2000:]}")
-    return json.loads(result.stdout.splitlines()[-1])
+def told_by(*command, env):
+    return json.loads(output_of(*command, env=env).splitlines()[-1])
 
 
 class Watch(threading.Thread):
@@ -137,7 +134,7 @@ def rival_rate(python, program, data, seconds, module):
         return None, "not installed"
     if subprocess.run([python, "-c", f"import {module}"], capture_output=True, check=False).returncode != 0:
         return None, "not installed"
-    told = output_of([python, BENCH / "rivals" / program, data, seconds, 2], tuned(2 if module == "torch" else 1))
+    told = told_by(python, BENCH / "rivals" / program, data, seconds, 2, env=tuned(2 if module == "torch" else 1))
     return told["samples_per_s"], told[module]
 
 
@@ -172,7 +169,7 @@ def measure(ours, build, folder, rounds, epochs, seconds):
     for _ in range(rounds):
         for precision in list(precisions):
             try:
-                rate = output_of([limit, 2, seconds, precision], tuned(1))["samples_per_s"]
+                rate = told_by(limit, 2, seconds, precision, env=tuned(1))["samples_per_s"]
             except RuntimeError:
                 if precision == "float32":
                     raise

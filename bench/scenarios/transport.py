@@ -5,9 +5,8 @@ and stamps at both ends, and gives medians over the rounds. Times are p50 of a r
 """
 
 import json
-import subprocess
 
-from run_bench import row
+from run_bench import output_of, row
 
 OURS = "grpc++"
 TUNED = "gRPC unary tuned"
@@ -89,11 +88,7 @@ def context_rows(kinds):
 
 def run(build, quick):
     program = build / "bench" / "transport" / "transport_bench"
-    command = [str(program), *(["--quick"] if quick else [])]
-    result = subprocess.run(command, capture_output=True, text=True, check=False)
-    if result.returncode != 0:
-        raise RuntimeError(f"{program.name}: {result.stderr.strip()}")
-    document = json.loads(result.stdout)
+    document = json.loads(output_of(program, *(["--quick"] if quick else [])))
     kinds = document["kinds"]
     other = row("cores busy with other work meanwhile", "cores", document["other_cores"])
     return [*bar_rows(kinds), *piece_rows(kinds), idle_row(document["idle"]), *cpu_rows(kinds), *context_rows(kinds), other]
