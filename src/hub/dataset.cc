@@ -489,11 +489,7 @@ void Dataset::check_drained() {
         for (const v1::WorkQueueInfo& queue : reply->meta.get_job_reply().queues()) {
           if (queue.queue() != alive->options_.start.dataset()) continue;
           for (const v1::WorkProgress& progress : queue.progress()) {
-            v1::Watermark& mark = at.marks.emplace_back();
-            mark.set_epoch(queue.epoch());
-            mark.set_item(progress.item());
-            mark.set_done_below(progress.done_below());
-            mark.set_finished(progress.finished());
+            at.marks.push_back(mark_of(queue.epoch(), progress));
           }
         }
         std::exchange(alive->drained_, nullptr)(std::move(at));

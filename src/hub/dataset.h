@@ -164,6 +164,7 @@ class Dataset : public std::enable_shared_from_this<Dataset> {
 
   // dataset_global.cc: samples that all hubs share, each holding some files.
   std::string load_queue() const { return options_.start.dataset() + "/load"; }
+  std::string share_key(const std::string& what, uint32_t file) const;
   Status load_shares();
   // False: there was no file to be taken now.
   StatusOr<bool> take_share();
@@ -224,6 +225,7 @@ class Dataset : public std::enable_shared_from_this<Dataset> {
   std::unique_ptr<BadLog> bad_log_;
   std::vector<v1::WorkItem> shares_;  // of the global shuffle: the files
   std::vector<std::optional<uint64_t>> share_samples_;
+  uint64_t shares_skipped_ = 0;  // by rule, of all files
   TimePoint shares_since_{};
   std::map<uint64_t, std::shared_ptr<const LoadedItem>> loaded_;  // by content_of
   std::atomic<size_t> loaded_bytes_{0};

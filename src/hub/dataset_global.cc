@@ -18,7 +18,6 @@ constexpr Duration kAskAgain = seconds(1);
 constexpr Duration kExchangePatience = seconds(10);
 constexpr size_t kExchangeBytes = 1 << 20;
 constexpr uint64_t kSliceSamples = 1 << 16;
-constexpr uint32_t kBatchSize = 512;
 
 bool may_pass(const Status& status) {
   return status.code() == StatusCode::kUnavailable ||
@@ -27,12 +26,16 @@ bool may_pass(const Status& status) {
 
 // Whole batches.
 uint64_t slice_samples_of(const v1::StartSampleOption& option) {
-  const uint64_t batch = option.batch_size() == 0 ? kBatchSize : option.batch_size();
+  const uint64_t batch = batch_size_of(option);
   const uint64_t wanted = option.shuffle_samples() == 0 ? kSliceSamples : option.shuffle_samples();
   return (wanted + batch - 1) / batch * batch;
 }
 
 }  // namespace
+
+std::string Dataset::share_key(const std::string& what, uint32_t file) const {
+  return key_of(first_epoch(), fmt::format("{}{}", what, file));
+}
 
 Status Dataset::load_shares() {
   shares_ = std::move(items_);
@@ -77,9 +80,10 @@ StatusOr<bool> Dataset::take_share() {
     STARLING_ASSIGN_OR_RETURN(const LoadedItem* item, load(lease.work()));
     uint64_t samples = 0;
     for (const auto& block : item->blocks) samples += block->samples();
-    STARLING_ASSIGN_OR_RETURN(
-        const uint64_t known,
-        put_first(key_of(first_epoch(), fmt::format("load{}", file)), samples));
+    const uint64_t skipped = item->counts.records - samples;
+    // Whoever finds how many samples a file has finds what is left out of it too.
+    STARLING_RETURN_IF_ERROR(put_first(share_key("skip", file), skipped).status());
+    STARLING_ASSIGN_OR_RETURN(const uint64_t known, put_first(share_key("load", file), samples));
     if (known != samples) {
       return data_loss("{}: the file has {} samples, it had {} before", lease.work().path(),
                        samples, known);
@@ -87,20 +91,20 @@ StatusOr<bool> Dataset::take_share() {
     MutexLock lock(mutex_);
     shuffle_->hold(file, item->blocks);
     shares_held_.insert(file);
-    const uint64_t skipped = item->counts.records - item->counts.samples + item->merged;
-    dealer_.count_read(skipped, skipped, item->bytes_read);
+    dealer_.count_bytes(item->bytes_read);
   }
   return true;
 }
 
 StatusOr<bool> Dataset::know_counts() {
   std::vector<uint64_t> counts;
-  for (size_t file = 0; file < shares_.size(); ++file) {
+  for (uint32_t file = 0; file < shares_.size(); ++file) {
     if (!share_samples_[file].has_value()) {
-      STARLING_ASSIGN_OR_RETURN(share_samples_[file],
-                                get_number(key_of(first_epoch(), fmt::format("load{}", file))));
+      STARLING_ASSIGN_OR_RETURN(share_samples_[file], get_number(share_key("load", file)));
+      if (!share_samples_[file].has_value()) return false;
+      STARLING_ASSIGN_OR_RETURN(const auto skipped, get_number(share_key("skip", file)));
+      shares_skipped_ += skipped.value_or(0);
     }
-    if (!share_samples_[file].has_value()) return false;
     counts.push_back(*share_samples_[file]);
   }
   MutexLock lock(mutex_);
@@ -121,6 +125,11 @@ StatusOr<bool> Dataset::deal_slice(const ItemName& name, const v1::WorkLease& le
   for (const auto& block : blocks) {
     counts.samples_read += block->samples();
     cutter.add(block);
+  }
+  // What rules left out of the files is in no slice; the first one of an epoch tells it.
+  if (name.item == 0) {
+    counts.samples_read += shares_skipped_;
+    counts.samples_skipped = shares_skipped_;
   }
   cutter.end();
   note_memory(loaded_bytes_ + cutter.bytes());

@@ -11,7 +11,6 @@
 namespace starling {
 namespace {
 
-constexpr uint32_t kBatchSize = 512;
 constexpr uint64_t kBadLinesMax = 1000;
 constexpr Duration kRetry = milliseconds(50);
 // One try of a call to the scheduler; calls are repeated until the dataset stops.
@@ -27,6 +26,13 @@ constexpr size_t kChunksAhead = 5;
 bool may_pass(const Status& status) {
   return status.code() == StatusCode::kUnavailable ||
          status.code() == StatusCode::kDeadlineExceeded;
+}
+
+ItemStart start_of(const v1::WorkLease& lease) {
+  return {.done_below = lease.done_below(),
+          .begun_below = Dealer::begun_below(lease.position()),
+          .samples_trained = lease.samples_trained(),
+          .samples_failed = lease.samples_skipped()};
 }
 
 // Slices of a global shuffle have their order already.
@@ -233,10 +239,7 @@ Status Dataset::fill_queue(const std::string& queue, uint32_t epoch,
       if (option.complete() && queue == options_.start.dataset()) {
         for (const v1::Watermark& mark : options_.start.resume()) {
           if (mark.epoch() != epoch) continue;
-          v1::WorkProgress* progress = option.add_progress();
-          progress->set_item(mark.item());
-          progress->set_done_below(mark.done_below());
-          progress->set_finished(mark.finished());
+          *option.add_progress() = progress_of(mark, batch_size_of(options_.start));
         }
       }
       added = world_.scheduler->add_work(option, soon()).status();
@@ -313,7 +316,7 @@ Status Dataset::read_item(uint32_t epoch, const v1::WorkLease& lease) {
   {
     MutexLock lock(mutex_);
     lost_.erase(name);
-    dealer_.add_item(name, lease.done_below(), Dealer::begun_below(lease.position()));
+    dealer_.add_item(name, start_of(lease));
   }
   tend_soon();
   if (is_synchronous_) {
@@ -322,7 +325,7 @@ Status Dataset::read_item(uint32_t epoch, const v1::WorkLease& lease) {
     dealer_.set_base(name, base_);
   }
   const v1::StartSampleOption& option = options_.start;
-  BatchCutter cutter({.batch_size = option.batch_size() == 0 ? kBatchSize : option.batch_size(),
+  BatchCutter cutter({.batch_size = batch_size_of(option),
                       .shuffle_samples = shuffle_samples_of(option),
                       .seed = option.seed(),
                       .epoch = epoch,

@@ -61,17 +61,28 @@ uint64_t Dealer::begun_below(const std::string& position) {
 
 uint64_t Dealer::Item::limit_wanted(uint32_t window) const {
   const uint64_t ahead = std::max(limit, done_below + kWindowsAhead * window);
-  return std::max(begun_below, batches.has_value() ? std::min(ahead, *batches) : ahead);
+  return std::max(start.begun_below, batches.has_value() ? std::min(ahead, *batches) : ahead);
 }
 
-void Dealer::add_item(const ItemName& name, uint64_t done_below, uint64_t begun_below) {
+v1::WorkProgress Dealer::Item::progress(const ItemName& name) const {
+  v1::WorkProgress out;
+  out.set_item(name.item);
+  out.set_done_below(done_below);
+  out.set_samples_trained(samples_trained);
+  out.set_samples_skipped(samples_failed);
+  return out;
+}
+
+void Dealer::add_item(const ItemName& name, const ItemStart& start) {
   lose_item(name);
   Item& item = items_[name];
-  item.done_below = item.known_below = done_below;
+  item.start = start;
+  item.done_below = item.known_below = start.done_below;
   // Batches below it may lie prepared on shards, from a former hub: their marks are sent again.
   item.told_below = 0;
-  item.begun_below = begun_below;
-  item.limit = begun_below;
+  item.limit = start.begun_below;
+  item.samples_trained = start.samples_trained;
+  item.samples_failed = start.samples_failed;
 }
 
 // Whoever takes a synchronous item over starts from what the scheduler knows, while ranks that have
@@ -109,7 +120,7 @@ void Dealer::add(HubBatch batch) {
                  "batches of an item come in their order");
   Entry& entry = item.open[id.number];
   entry.batch = std::move(batch);
-  entry.is_begun = id.number < item.begun_below;
+  entry.is_begun = id.number < item.start.begun_below;
   ++open_;
   feeds_.push_back(id);
 }
@@ -127,12 +138,6 @@ void Dealer::end_item(const ItemName& name, uint64_t batches, const ItemCounts& 
   advance(name, item);
 }
 
-void Dealer::count_read(uint64_t records, uint64_t skipped, uint64_t bytes) {
-  counts_.set_samples_read(counts_.samples_read() + records);
-  counts_.set_samples_skipped(counts_.samples_skipped() + skipped);
-  counts_.set_bytes_read(counts_.bytes_read() + bytes);
-}
-
 void Dealer::lose_item(const ItemName& name) {
   const auto it = items_.find(name);
   if (it == items_.end()) return;
@@ -146,7 +151,7 @@ void Dealer::lose_item(const ItemName& name) {
     (entry.has_failed ? failed_again : done_again) += entry.batch.lease.samples();
   }
   const ItemCounts& counts = item.counts;
-  const uint64_t ended = item.samples_done - done_again + item.samples_failed - failed_again;
+  const uint64_t ended = item.samples_trained + item.samples_failed - item.start.samples();
   counts_.set_samples_read(counts_.samples_read() + ended -
                            (counts.samples_read - counts.samples_before));
   counts_.set_samples_done(counts_.samples_done() - done_again);
@@ -229,9 +234,7 @@ std::vector<std::pair<ItemName, v1::WorkProgress>> Dealer::progress() const {
   std::vector<std::pair<ItemName, v1::WorkProgress>> out;
   for (const auto& [name, item] : items_) {
     if (item.is_acked) continue;
-    v1::WorkProgress& progress = out.emplace_back(name, v1::WorkProgress()).second;
-    progress.set_item(name.item);
-    progress.set_done_below(item.done_below);
+    v1::WorkProgress& progress = out.emplace_back(name, item.progress(name)).second;
     progress.set_position(std::to_string(item.limit_wanted(options_.window)));
   }
   return out;
@@ -261,9 +264,8 @@ std::vector<std::pair<ItemName, v1::WorkProgress>> Dealer::finished() const {
   std::vector<std::pair<ItemName, v1::WorkProgress>> out;
   for (const auto& [name, item] : items_) {
     if (!item.is_finished() || item.is_acked) continue;
-    v1::WorkProgress& progress = out.emplace_back(name, v1::WorkProgress()).second;
-    progress.set_item(name.item);
-    progress.set_done_below(item.done_below);
+    v1::WorkProgress& progress = out.emplace_back(name, item.progress(name)).second;
+    progress.set_samples_skipped(item.samples_failed + item.counts.samples_skipped);
     progress.set_finished(true);
   }
   return out;
@@ -339,10 +341,11 @@ bool Dealer::is_drained(const ItemName& name, const Item& item) const {
   if (options_.is_synchronous && drain_clock_.has_value()) {
     // Everything before the row of the cut's clock is dealt, by this hub or a former one.
     const uint64_t end = first_of_row(*drain_clock_);
-    return item.base.has_value() ? *item.base + item.done_below >= end : item.begun_below == 0;
+    return item.base.has_value() ? *item.base + item.done_below >= end
+                                 : item.start.begun_below == 0;
   }
   // Below it a former hub may have dealt batches that have not been read again yet.
-  if (item.done_below < item.begun_below) return false;
+  if (item.done_below < item.start.begun_below) return false;
   return std::none_of(item.open.begin(), item.open.end(), [](const auto& entry) {
     return entry.second.is_begun && !entry.second.is_done;
   });
@@ -366,10 +369,8 @@ void Dealer::count_done(const BatchId& id, bool has_failed) {
     if (std::exchange(entry->is_done, true)) continue;
     const uint32_t samples = entry->batch.lease.samples();
     if (entry->has_failed) {
-      item.samples_failed += samples;
       counts_.set_samples_skipped(counts_.samples_skipped() + samples);
     } else {
-      item.samples_done += samples;
       counts_.set_samples_done(counts_.samples_done() + samples);
       counts_.set_batches_done(counts_.batches_done() + 1);
     }
@@ -380,6 +381,8 @@ void Dealer::count_done(const BatchId& id, bool has_failed) {
 void Dealer::advance(const ItemName& name, Item& item) {
   while (!item.open.empty() && item.open.begin()->first == item.done_below &&
          item.open.begin()->second.is_done) {
+    const Entry& entry = item.open.begin()->second;
+    (entry.has_failed ? item.samples_failed : item.samples_trained) += entry.batch.lease.samples();
     item.open.erase(item.open.begin());
     ++item.done_below;
     ++untold_;
@@ -390,7 +393,12 @@ void Dealer::advance(const ItemName& name, Item& item) {
 
 void Dealer::check_counts(const ItemName& name, const Item& item) {
   const ItemCounts& counts = item.counts;
-  const uint64_t ended = counts.samples_before + item.samples_done + item.samples_failed;
+  if (counts.samples_before != item.start.samples()) {
+    fail(internal_error(
+        "item {} of epoch {}: {} samples are in the batches below {}, but {} were told to be done",
+        name.item, name.epoch, counts.samples_before, item.start.done_below, item.start.samples()));
+  }
+  const uint64_t ended = item.samples_trained + item.samples_failed;
   if (counts.samples_read == ended + counts.samples_skipped) return;
   fail(internal_error("item {} of epoch {}: {} samples were read, but {} are done and {} skipped",
                       name.item, name.epoch, counts.samples_read, ended, counts.samples_skipped));

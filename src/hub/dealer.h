@@ -55,6 +55,16 @@ struct HubBatch {
   std::vector<Tensor> tensors;
 };
 
+// Where the taker of an item begins: as its lease says, what a former taker told.
+struct ItemStart {
+  uint64_t done_below = 0;       // batches that are done
+  uint64_t begun_below = 0;      // those that a former hub may have dealt
+  uint64_t samples_trained = 0;  // in the batches that are done
+  uint64_t samples_failed = 0;   // in those of them that failed by rule
+
+  uint64_t samples() const { return samples_trained + samples_failed; }
+};
+
 // What became of an item's lines.
 struct ItemCounts {
   uint64_t samples_read = 0;     // all of it
@@ -75,18 +85,15 @@ class Dealer {
   explicit Dealer(const DealerOptions& options);
 
   // Items and batches, from whoever reads.
-  //
-  // `done_below`: batches of the item that are done; `begun_below`: those that a former hub may
-  // have dealt.
-  void add_item(const ItemName& name, uint64_t done_below, uint64_t begun_below);
+  void add_item(const ItemName& name, const ItemStart& start);
   // Batches that may be added now. Bounded by the window over all items.
   size_t room() const;
   // Of an item that is here, in the order of numbers; wants to be fed.
   void add(HubBatch batch);
   // The item has `batches` batches, those below the first watermark included.
   void end_item(const ItemName& name, uint64_t batches, const ItemCounts& counts);
-  // Records that were read, or left out by rule, before items were made of them.
-  void count_read(uint64_t records, uint64_t skipped, uint64_t bytes);
+  // Of files that were read before items were made of them.
+  void count_bytes(uint64_t bytes) { counts_.set_bytes_read(counts_.bytes_read() + bytes); }
   // Somebody else has the item; what is open of it is dropped.
   void lose_item(const ItemName& name);
   // Nothing can be taken from the queue now: an asker with nothing to do is at the end of the
@@ -127,13 +134,14 @@ class Dealer {
 
   // The scheduler's queue.
   //
-  // How far items are, for RenewWork; `position` holds below which batches may be dealt.
+  // How far items are, for RenewWork; `position` holds below which batches may be dealt. Samples
+  // are counted where the watermark has passed them, so that whoever takes an item over counts on.
   std::vector<std::pair<ItemName, v1::WorkProgress>> progress() const;
   // The scheduler knows this of the item.
   void known(const ItemName& name, const v1::WorkProgress& progress);
   // Trainers wait for known(): renew at once.
   bool wants_renewal() const;
-  // Items that are done and not acknowledged yet.
+  // Items that are done and not acknowledged yet, with all their samples.
   std::vector<std::pair<ItemName, v1::WorkProgress>> finished() const;
   void acked(const ItemName& name);
   static uint64_t begun_below(const std::string& position);
@@ -174,18 +182,19 @@ class Dealer {
     uint64_t known_below = 0;  // what the scheduler has heard
     uint64_t told_below = 0;   // what the shards have heard
     bool is_told_finished = false;
-    uint64_t begun_below = 0;  // by a former hub
-    uint64_t limit = 0;        // batches below it may be dealt: the scheduler knows
+    uint64_t limit = 0;  // batches below it may be dealt: the scheduler knows
     std::optional<uint64_t> batches;
     std::optional<uint64_t> base;  // synchronous: number of its first batch
     bool is_acked = false;
-    uint64_t samples_done = 0;
-    uint64_t samples_failed = 0;
+    ItemStart start;
+    uint64_t samples_trained = 0;  // below the watermark, by former hubs too
+    uint64_t samples_failed = 0;   // the same
     ItemCounts counts;
     std::map<uint64_t, Entry> open;
 
     bool is_finished() const { return batches.has_value() && done_below >= *batches; }
     uint64_t limit_wanted(uint32_t window) const;
+    v1::WorkProgress progress(const ItemName& name) const;
   };
   struct Takeover {  // the tick that a dead rank left half done
     BatchId id;

@@ -26,7 +26,7 @@ using Ids = std::vector<BatchId>;
 TEST(Dealer, LeasesABatchOnlyWhenItIsFedAndTheSchedulerKnowsThatItMayBegin) {
   Dealer dealer({});
   Asker asker;
-  dealer.add_item({0, 0}, 0, 0);
+  dealer.add_item({0, 0}, {});
   dealer.add(batch_of({0, 0, 0}));
   EXPECT_THAT(ids_in(dealer.read(asker.ask(1), kStart)), IsEmpty());
   EXPECT_THAT(dealer.take_feeds(), ElementsAre(BatchId{0, 0, 0}));
@@ -150,7 +150,7 @@ TEST(Dealer, MovesTheWatermarkOverWhatIsDoneInOrder) {
 
 TEST(Dealer, HoldsNoMoreThanItsWindow) {
   Dealer dealer({.window = 3});
-  dealer.add_item({0, 0}, 0, 0);
+  dealer.add_item({0, 0}, {});
   for (uint64_t i = 0; i < 3; ++i) dealer.add(batch_of({0, 0, i}));
   EXPECT_EQ(dealer.room(), 0U);
   settle(dealer);
@@ -225,7 +225,8 @@ TEST(Dealer, DealsAWholeGroupAgainAndAShorterOneAtTheEndOfAnItem) {
 
 TEST(Dealer, WhoTakesAnItemOverDealsTheSameIdsFromTheWatermarkOn) {
   Dealer dealer({});
-  add_whole_item(dealer, {2, 5}, 4, 1, 3);
+  add_whole_item(dealer, {2, 5}, 4,
+                 {.done_below = 1, .begun_below = 3, .samples_trained = kSamples});
   Asker asker;
   EXPECT_THAT(ids_in(dealer.read(asker.ask(8), kStart)),
               ElementsAre(BatchId{2, 5, 1}, BatchId{2, 5, 2}, BatchId{2, 5, 3}));
@@ -236,6 +237,48 @@ TEST(Dealer, WhoTakesAnItemOverDealsTheSameIdsFromTheWatermarkOn) {
   // The first batch was counted by whoever had the item before.
   EXPECT_EQ(dealer.counts().samples_read(), 3 * kSamples);
   EXPECT_EQ(dealer.counts().samples_done(), 3 * kSamples);
+}
+
+TEST(Dealer, WhoTakesAnItemOverEndsWithTheSamplesOfAllOfIt) {
+  const auto train = [](Dealer& dealer, const Ids& done, const Ids& failed) {
+    Asker asker;
+    (void)dealer.read(asker.ask(8), kStart);
+    Message told = asker.ask(0);
+    report_done(told, done);
+    for (const BatchId& id : failed) to_proto(id, told.meta.mutable_read_sample()->add_failed());
+    (void)dealer.read(told, kStart);
+  };
+  Dealer first({});
+  add_whole_item(first, {0, 0}, 6);
+  // The last one of these is above the watermark: it is told by whoever comes.
+  train(first, {{0, 0, 1}, {0, 0, 3}}, {{0, 0, 0}});
+  const v1::WorkProgress told = first.progress().at(0).second;
+  EXPECT_EQ(told.done_below(), 2U);
+  EXPECT_EQ(told.samples_trained(), kSamples);
+  EXPECT_EQ(told.samples_skipped(), kSamples);
+  Dealer second({});
+  second.add_item({0, 0}, {.done_below = told.done_below(),
+                           .samples_trained = told.samples_trained(),
+                           .samples_failed = told.samples_skipped()});
+  for (uint64_t i = 2; i < 6; ++i) second.add(batch_of({0, 0, i}));
+  second.end_item(
+      {0, 0}, 6,
+      {.samples_read = 6 * kSamples + 2, .samples_skipped = 2, .samples_before = 2 * kSamples});
+  settle(second);
+  train(second, {{0, 0, 3}, {0, 0, 4}}, {{0, 0, 2}, {0, 0, 5}});
+  EXPECT_TRUE(second.failure().ok()) << second.failure();
+  ASSERT_EQ(second.finished().size(), 1U);
+  const v1::WorkProgress whole = second.finished().at(0).second;
+  EXPECT_EQ(whole.samples_trained(), 3 * kSamples);
+  EXPECT_EQ(whole.samples_skipped(), 3 * kSamples + 2);
+}
+
+TEST(Dealer, AFormerTakerThatToldOtherSamplesThanAreReadIsAnError) {
+  Dealer dealer({});
+  dealer.add_item({0, 0}, {.done_below = 1, .samples_trained = kSamples - 1});
+  dealer.end_item({0, 0}, 1, {.samples_read = kSamples - 1, .samples_before = kSamples});
+  EXPECT_THAT(std::string(message_of(dealer.failure())),
+              HasSubstr("4 samples are in the batches below 1, but 3"));
 }
 
 TEST(Dealer, AnItemThatIsLostCountsUpToItsWatermark) {
@@ -253,7 +296,7 @@ TEST(Dealer, AnItemThatIsLostCountsUpToItsWatermark) {
 
 TEST(Dealer, ASampleThatIsNeitherDoneNorSkippedIsAnError) {
   Dealer dealer({});
-  dealer.add_item({0, 0}, 0, 0);
+  dealer.add_item({0, 0}, {});
   dealer.add(batch_of({0, 0, 0}));
   dealer.end_item({0, 0}, 1, {.samples_read = kSamples + 1});
   settle(dealer);
@@ -420,7 +463,7 @@ TEST_F(SynchronousDealer, DealsNothingLaterBeforeWhatARankHasMissed) {
   // The first batch is being fed again, and the second of the rank is ready.
   Dealer dealer({.has_clocks = true, .is_synchronous = true, .ranks = 1});
   dealer.begin_epoch({});
-  dealer.add_item({0, 0}, 0, 1);
+  dealer.add_item({0, 0}, {.begun_below = 1});
   dealer.set_base({0, 0}, 0);
   dealer.add(batch_of({0, 0, 0}));
   dealer.add(batch_of({0, 0, 1}));
@@ -437,11 +480,11 @@ TEST_F(SynchronousDealer, DealsNothingLaterBeforeWhatARankHasMissed) {
 // of, a hub that comes anew has to make the batch of rank 1.
 TEST_F(SynchronousDealer, AHubThatComesAnewDealsTheRowThatRanksWaitIn) {
   constexpr uint64_t kBatches = 300;
-  const auto make = [](uint64_t done_below, uint64_t begun_below) {
+  const auto make = [](uint64_t begun_below) {
     auto dealer = std::make_unique<Dealer>(
         DealerOptions{.window = 12, .has_clocks = true, .is_synchronous = true, .ranks = 3});
     dealer->begin_epoch({});
-    dealer->add_item({0, 0}, done_below, begun_below);
+    dealer->add_item({0, 0}, {.begun_below = begun_below});
     dealer->set_base({0, 0}, 0);
     return dealer;
   };
@@ -449,7 +492,7 @@ TEST_F(SynchronousDealer, AHubThatComesAnewDealsTheRowThatRanksWaitIn) {
     while (next < kBatches && dealer.room() > 0) dealer.add(batch_of({0, 0, next++}));
     for (const BatchId& id : dealer.take_feeds()) dealer.fed(id);
   };
-  const auto first = make(0, 0);
+  const auto first = make(0);
   uint64_t next = 0, begun = 0;
   std::vector<Asker> ranks{
       {.session = 1, .rank = 0}, {.session = 2, .rank = 1}, {.session = 3, .rank = 2}};
@@ -470,7 +513,7 @@ TEST_F(SynchronousDealer, AHubThatComesAnewDealsTheRowThatRanksWaitIn) {
     ASSERT_LT(clock, kBatches);
   }
   EXPECT_TRUE(first->wants_renewal());
-  const auto second = make(0, begun);
+  const auto second = make(begun);
   next = 0;
   fill(*second, next);
   for (uint64_t at = 0; at + 1 < clock; ++at) {

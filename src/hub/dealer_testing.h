@@ -71,14 +71,14 @@ inline void settle(Dealer& dealer) {
 
 // A whole item at once; the window must be large enough.
 inline void add_whole_item(Dealer& dealer, const ItemName& name, uint64_t batches,
-                           uint64_t done_below = 0, uint64_t begun_below = 0) {
-  dealer.add_item(name, done_below, begun_below);
-  for (uint64_t i = done_below; i < batches; ++i) {
+                           const ItemStart& start = {}) {
+  dealer.add_item(name, start);
+  for (uint64_t i = start.done_below; i < batches; ++i) {
     dealer.add(batch_of({name.epoch, name.item, i}));
   }
   dealer.end_item(name, batches,
                   {.samples_read = batches * kSamples,
-                   .samples_before = done_below * kSamples,
+                   .samples_before = start.done_below * kSamples,
                    .bytes_read = batches});
   settle(dealer);
 }

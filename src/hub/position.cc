@@ -5,6 +5,38 @@
 #include <algorithm>
 
 namespace starling {
+namespace {
+
+constexpr uint32_t kBatchSize = 512;
+
+}  // namespace
+
+uint32_t batch_size_of(const v1::StartSampleOption& option) {
+  return option.batch_size() == 0 ? kBatchSize : option.batch_size();
+}
+
+v1::Watermark mark_of(uint32_t epoch, const v1::WorkProgress& progress) {
+  v1::Watermark mark;
+  mark.set_epoch(epoch);
+  mark.set_item(progress.item());
+  mark.set_done_below(progress.done_below());
+  mark.set_finished(progress.finished());
+  mark.set_samples_trained(progress.samples_trained());
+  mark.set_samples_skipped(progress.samples_skipped());
+  return mark;
+}
+
+v1::WorkProgress progress_of(const v1::Watermark& mark, uint32_t batch_size) {
+  v1::WorkProgress progress;
+  progress.set_item(mark.item());
+  progress.set_done_below(mark.done_below());
+  progress.set_finished(mark.finished());
+  progress.set_samples_trained(mark.samples_trained());
+  progress.set_samples_skipped(mark.samples_skipped());
+  const bool is_counted = mark.samples_trained() + mark.samples_skipped() > 0;
+  if (!is_counted) progress.set_samples_trained(mark.done_below() * batch_size);
+  return progress;
+}
 
 Status resume_at(const std::vector<v1::WorkQueueInfo>& queues,
                  const std::vector<std::string>& positions, uint64_t clock,
@@ -15,11 +47,7 @@ Status resume_at(const std::vector<v1::WorkQueueInfo>& queues,
   for (const v1::WorkQueueInfo& queue : queues) {
     if (queue.queue() != option.dataset()) continue;
     for (const v1::WorkProgress& progress : queue.progress()) {
-      v1::Watermark* mark = option.add_resume();
-      mark->set_epoch(queue.epoch());
-      mark->set_item(progress.item());
-      mark->set_done_below(progress.done_below());
-      mark->set_finished(progress.finished());
+      *option.add_resume() = mark_of(queue.epoch(), progress);
     }
   }
   for (const std::string& bytes : positions) {

@@ -22,6 +22,16 @@ Status resume_at(const std::vector<v1::WorkQueueInfo>& queues,
                  const std::vector<std::string>& positions, uint64_t clock,
                  v1::StartSampleOption& option);
 
+// What a work queue says of an item, as a cut keeps it, and the way back into a queue. Marks that
+// count no samples are those of an older cut, or of a client that counts none: their batches are
+// taken for full and trained. Only the last batch of an item is not full, and whoever has done that
+// one has finished the item, of which nothing is counted any more.
+v1::Watermark mark_of(uint32_t epoch, const v1::WorkProgress& progress);
+v1::WorkProgress progress_of(const v1::Watermark& mark, uint32_t batch_size);
+
+// Samples of a batch.
+uint32_t batch_size_of(const v1::StartSampleOption& option);
+
 // What StartSampleOption.position says of its dataset; nothing: an empty one.
 // InvalidArgument: bytes that no hub wrote.
 StatusOr<hubs::DatasetPosition> position_in(const v1::StartSampleOption& option);

@@ -16,6 +16,8 @@ v1::WorkQueueInfo queue_of(const std::string& name, uint32_t epoch, uint64_t don
   progress->set_item(3);
   progress->set_done_below(done_below);
   progress->set_finished(true);
+  progress->set_samples_trained(70);
+  progress->set_samples_skipped(7);
   return queue;
 }
 
@@ -41,9 +43,21 @@ TEST(Position, ADatasetTakesWhatTheCutSaysOfItAndNothingElse) {
   EXPECT_EQ(option.resume(0).item(), 3U);
   EXPECT_EQ(option.resume(1).done_below(), 6U);
   EXPECT_TRUE(option.resume(1).finished());
+  EXPECT_EQ(option.resume(1).samples_trained(), 70U);
+  EXPECT_EQ(option.resume(1).samples_skipped(), 7U);
   const auto position = position_in(option);
   ASSERT_TRUE(position.ok()) << position.status();
   EXPECT_EQ(position->clock(), 40U);
+}
+
+TEST(Position, AQueueGoesOnWithWhatAMarkCountsOrElseWithFullBatches) {
+  v1::WorkProgress progress = queue_of("train", 1, 5).progress(0);
+  EXPECT_EQ(progress_of(mark_of(1, progress), 16).SerializeAsString(),
+            progress.SerializeAsString());
+  progress.clear_samples_trained();
+  EXPECT_EQ(progress_of(mark_of(1, progress), 16).samples_trained(), 0U);
+  progress.clear_samples_skipped();
+  EXPECT_EQ(progress_of(mark_of(1, progress), 16).samples_trained(), 5 * 16U);
 }
 
 TEST(Position, ACutThatDoesNotKnowTheDatasetLetsItBeginAtTheClockOfTheRanks) {

@@ -33,11 +33,24 @@ bool is_ahead(const v1::WorkProgress& progress, const ledger::ItemRecord& record
          (!is_begun(record) && progress.position() != record.position());
 }
 
+// A taker that counts nothing tells less than a resume began with.
+uint64_t since(uint64_t now, uint64_t before) { return now - std::min(now, before); }
+
 uint32_t left_ms(TimePoint until, TimePoint now) {
   return static_cast<uint32_t>(std::max<int64_t>((until - now) / milliseconds(1), 0));
 }
 
 }  // namespace
+
+void WorkQueues::Queue::count(const ledger::ItemRecord& record) {
+  samples_trained += since(record.samples_trained(), record.trained_before());
+  samples_skipped += since(record.samples_skipped(), record.skipped_before());
+}
+
+void WorkQueues::Queue::uncount(const ledger::ItemRecord& record) {
+  samples_trained -= since(record.samples_trained(), record.trained_before());
+  samples_skipped -= since(record.samples_skipped(), record.skipped_before());
+}
 
 Status WorkQueues::load_queue(const LedgerEntry& entry) {
   ledger::QueueRecord record;
@@ -57,6 +70,7 @@ Status WorkQueues::load_item(const LedgerEntry& entry, TimePoint now) {
   Queue& queue = queues_[{record.queue(), record.epoch()}];
   const uint32_t number = record.work().item();
   if (!record.done()) (record.node() == 0 ? queue.free : queue.taken).insert(number);
+  queue.count(record);
   queue.items[number] = {std::move(record), now + options_.work_lease};
   ++items_;
   return absl::OkStatus();
@@ -156,7 +170,11 @@ Message WorkQueues::add(Turn& turn, const v1::AddWorkOption& option) {
   for (const v1::WorkProgress& progress : option.progress()) {
     Item& item = queue->items.at(progress.item());
     if (!is_ahead(progress, item.record)) continue;
-    take_progress(item, progress);
+    take_progress(*queue, item, progress);
+    // What a resume goes on from is in no sum.
+    queue->uncount(item.record);
+    item.record.set_trained_before(item.record.samples_trained());
+    item.record.set_skipped_before(item.record.samples_skipped());
     item.record.set_done(progress.finished());
     if (progress.finished()) queue->free.erase(progress.item());
     changed.insert(progress.item());
@@ -224,14 +242,20 @@ Status WorkQueues::check_items(const Queue* queue, const std::string& name,
   return absl::OkStatus();
 }
 
-bool WorkQueues::take_progress(Item& item, const v1::WorkProgress& progress) {
+bool WorkQueues::take_progress(Queue& queue, Item& item, const v1::WorkProgress& progress) {
   ledger::ItemRecord& record = item.record;
   // A late repeat of an older word must not take progress back.
   if (progress.done_below() < record.done_below()) return false;
   const bool is_changed =
       progress.done_below() != record.done_below() ||
+      progress.samples_trained() != record.samples_trained() ||
+      progress.samples_skipped() != record.samples_skipped() ||
       (!progress.position().empty() && progress.position() != record.position());
+  queue.uncount(record);
   record.set_done_below(progress.done_below());
+  record.set_samples_trained(progress.samples_trained());
+  record.set_samples_skipped(progress.samples_skipped());
+  queue.count(record);
   if (!progress.position().empty()) record.set_position(progress.position());
   return is_changed;
 }
@@ -250,7 +274,7 @@ Message WorkQueues::renew(Turn& turn, const v1::RenewWorkOption& option, uint32_
       continue;
     }
     item.until = turn.now() + options_.work_lease;
-    if (take_progress(item, progress)) save(turn, item);
+    if (take_progress(*queue, item, progress)) save(turn, item);
   }
   return message;
 }
@@ -270,7 +294,7 @@ Message WorkQueues::ack(Turn& turn, const v1::AckWorkOption& option, uint32_t no
   for (const v1::WorkProgress& progress : option.items()) {
     Item& item = queue->items.at(progress.item());
     if (item.record.done()) continue;
-    take_progress(item, progress);
+    take_progress(*queue, item, progress);
     item.record.set_done(true);
     item.record.set_node(0);
     queue->free.erase(progress.item());
@@ -295,7 +319,7 @@ Message WorkQueues::give_back(Turn& turn, const v1::GiveBackWorkOption& option, 
   for (const v1::WorkProgress& progress : option.items()) {
     Item& item = queue->items.at(progress.item());
     if (item.record.node() != node || item.record.done()) continue;
-    take_progress(item, progress);
+    take_progress(*queue, item, progress);
     set_free(turn, *queue, progress.item());
   }
   return Message{};
@@ -344,6 +368,8 @@ void WorkQueues::lease_to(const Item& item, TimePoint now, v1::WorkLease* out) c
   out->set_lease_ms(left_ms(item.until, now));
   out->set_position(item.record.position());
   out->set_done_below(item.record.done_below());
+  out->set_samples_trained(item.record.samples_trained());
+  out->set_samples_skipped(item.record.samples_skipped());
 }
 
 v1::WorkQueueInfo WorkQueues::info_of_queue(const Queue& queue) const {
@@ -354,6 +380,8 @@ v1::WorkQueueInfo WorkQueues::info_of_queue(const Queue& queue) const {
   info.set_items(static_cast<uint32_t>(queue.items.size()));
   info.set_taken(static_cast<uint32_t>(queue.taken.size()));
   info.set_done(static_cast<uint32_t>(queue.items.size() - queue.taken.size() - queue.free.size()));
+  info.set_samples_trained(queue.samples_trained);
+  info.set_samples_skipped(queue.samples_skipped);
   return info;
 }
 
@@ -374,6 +402,8 @@ void WorkQueues::show(bool with_progress, TimePoint now, v1::GetJobReply* out) c
       progress->set_done_below(item.record.done_below());
       progress->set_position(item.record.position());
       progress->set_finished(item.record.done());
+      progress->set_samples_trained(item.record.samples_trained());
+      progress->set_samples_skipped(item.record.samples_skipped());
     }
   }
 }

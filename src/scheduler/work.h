@@ -49,6 +49,12 @@ class WorkQueues {
     std::map<uint32_t, Item> items;
     std::set<uint32_t> free;
     std::set<uint32_t> taken;
+    uint64_t samples_trained = 0;  // of all items, since the queue was filled
+    uint64_t samples_skipped = 0;
+
+    // Takes the item's samples into the sums, or out of them while its record changes.
+    void count(const ledger::ItemRecord& record);
+    void uncount(const ledger::ItemRecord& record);
   };
   using Name = std::pair<std::string, uint32_t>;  // queue, epoch
   using Progress = google::protobuf::RepeatedPtrField<v1::WorkProgress>;
@@ -57,7 +63,7 @@ class WorkQueues {
   // Null when there is no such queue.
   Queue* find(const std::string& queue, uint32_t epoch);
   Status check_items(const Queue* queue, const std::string& name, const Progress& items) const;
-  static bool take_progress(Item& item, const v1::WorkProgress& progress);
+  static bool take_progress(Queue& queue, Item& item, const v1::WorkProgress& progress);
   void set_free(Turn& turn, Queue& queue, uint32_t number);
   void save(Turn& turn, const Item& item) const;
   void lease_to(const Item& item, TimePoint now, v1::WorkLease* out) const;

@@ -30,12 +30,33 @@ v1::TakeWorkOption taking(uint32_t count = 1) {
   return option;
 }
 
+// Of an item or of a queue.
+struct Samples {
+  uint64_t trained = 0;
+  uint64_t skipped = 0;
+  bool operator==(const Samples&) const = default;
+};
+
+template <typename Told>
+Samples samples_in(const Told& told) {
+  return {told.samples_trained(), told.samples_skipped()};
+}
+
+Samples sums_of(const WorkQueues& work, TimePoint now) {
+  v1::GetJobReply reply;
+  work.show(false, now, &reply);
+  return samples_in(reply.queues(0));
+}
+
 template <typename Option>
-Option about(uint32_t item, uint64_t done_below = 0) {
+Option about(uint32_t item, uint64_t done_below = 0, const Samples& samples = {}) {
   Option option;
   option.set_queue("train");
-  option.add_items()->set_item(item);
-  option.mutable_items(0)->set_done_below(done_below);
+  v1::WorkProgress* progress = option.add_items();
+  progress->set_item(item);
+  progress->set_done_below(done_below);
+  progress->set_samples_trained(samples.trained);
+  progress->set_samples_skipped(samples.skipped);
   return option;
 }
 
@@ -53,6 +74,7 @@ class WorkTest : public testing::Test {
     }
     return items;
   }
+  Samples sums() const { return sums_of(work_, bench_.now); }
 };
 
 TEST_F(WorkTest, ItemsAreTakenInOrderAndByOneOnly) {
@@ -173,6 +195,48 @@ TEST_F(WorkTest, ProgressCanBeSavedAndFilledIntoANewQueue) {
   EXPECT_EQ(code_of(work_.add(turn_, again)), StatusCode::kFailedPrecondition);
 }
 
+TEST_F(WorkTest, SamplesAreCountedWithTheWatermarkWhoeverTellsIt) {
+  work_.add(turn_, adding(2, true));
+  ASSERT_EQ(take(1, 2).size(), 2);
+  work_.renew(turn_, about<v1::RenewWorkOption>(0, 7, {70, 4}), 1);
+  work_.renew(turn_, about<v1::RenewWorkOption>(1, 1, {10, 0}), 1);
+  EXPECT_EQ(sums(), (Samples{80, 4}));
+  // A late repeat changes nothing, nor does what a dead taker had not told.
+  work_.renew(turn_, about<v1::RenewWorkOption>(0, 5, {90, 9}), 1);
+  EXPECT_EQ(sums(), (Samples{80, 4}));
+  work_.drop_node(turn_, 1);
+  work_.renew(turn_, about<v1::RenewWorkOption>(0, 9, {90, 9}), 1);
+  EXPECT_EQ(sums(), (Samples{80, 4}));
+  const Message taken = work_.take(turn_, taking(), 2);
+  ASSERT_EQ(taken.meta.take_work_reply().leases_size(), 1);
+  EXPECT_EQ(samples_in(taken.meta.take_work_reply().leases(0)), (Samples{70, 4}));
+  // The end of an item tells also what rules left out of it.
+  work_.ack(turn_, about<v1::AckWorkOption>(0, 9, {92, 6}), 2);
+  work_.ack(turn_, about<v1::AckWorkOption>(0, 9, {99, 9}), 2);
+  EXPECT_EQ(sums(), (Samples{102, 6}));
+}
+
+TEST_F(WorkTest, AResumedQueueCountsWhatIsTrainedSince) {
+  work_.add(turn_, adding(3, true));
+  ASSERT_EQ(take(1, 2).size(), 2);
+  work_.ack(turn_, about<v1::AckWorkOption>(0, 9, {90, 5}), 1);
+  work_.renew(turn_, about<v1::RenewWorkOption>(1, 4, {38, 2}), 1);
+  v1::GetJobReply saved;
+  work_.show(true, bench_.now, &saved);
+  work_.clear(turn_);
+  v1::AddWorkOption again = adding(3, true);
+  *again.mutable_progress() = saved.queues(0).progress();
+  ASSERT_EQ(code_of(work_.add(turn_, again)), StatusCode::kOk);
+  EXPECT_EQ(sums(), Samples());
+  const Message taken = work_.take(turn_, taking(), 2);
+  ASSERT_EQ(taken.meta.take_work_reply().leases_size(), 1);
+  EXPECT_EQ(samples_in(taken.meta.take_work_reply().leases(0)), (Samples{38, 2}));
+  ASSERT_EQ(take(2).size(), 1);
+  work_.ack(turn_, about<v1::AckWorkOption>(1, 9, {88, 3}), 2);
+  work_.ack(turn_, about<v1::AckWorkOption>(2, 1, {7, 0}), 2);
+  EXPECT_EQ(sums(), (Samples{57, 1}));
+}
+
 // What the queue should do, as plainly as can be: per item the holder, its end, whether it is done.
 struct Oracle {
   struct Item {
@@ -180,8 +244,24 @@ struct Oracle {
     TimePoint until;
     bool done = false;
     uint64_t below = 0;
+    Samples samples;
+
+    void hear(uint64_t below_now, const Samples& samples_now) {
+      if (below_now < below) return;
+      below = below_now;
+      samples = samples_now;
+    }
   };
   std::vector<Item> items;
+
+  Samples sums() const {
+    Samples out;
+    for (const Item& item : items) {
+      out.trained += item.samples.trained;
+      out.skipped += item.samples.skipped;
+    }
+    return out;
+  }
 
   void free_due(TimePoint now) {
     for (Item& item : items) {
@@ -221,6 +301,7 @@ class WorkPair {
     const auto node = static_cast<uint32_t>(1 + rng_.below(3));
     const auto item = static_cast<uint32_t>(rng_.below(count_));
     const uint64_t below = rng_.below(10);
+    samples_ = {rng_.below(100), rng_.below(100)};
     switch (rng_.below(6)) {
       case 0:
         take(turn, node);
@@ -241,6 +322,7 @@ class WorkPair {
         restart(turn);
     }
     for (const LedgerWrite& write : turn.writes) writes_.push_back(write);
+    EXPECT_EQ(sums_of(*work_, bench_.now), oracle_.sums());
   }
 
  private:
@@ -253,6 +335,7 @@ class WorkPair {
     for (const auto& lease : reply.meta.take_work_reply().leases()) {
       got.push_back(lease.work().item());
       EXPECT_EQ(lease.done_below(), oracle_.items[lease.work().item()].below);
+      EXPECT_EQ(samples_in(lease), oracle_.items[lease.work().item()].samples);
     }
     EXPECT_EQ(got, oracle_.take(node, wanted, until()));
     const bool all_done = std::all_of(oracle_.items.begin(), oracle_.items.end(),
@@ -262,28 +345,32 @@ class WorkPair {
 
   void renew(Turn& turn, uint32_t node, uint32_t item, uint64_t below) {
     Oracle::Item& told = oracle_.items[item];
-    const Message reply = work_->renew(turn, about<v1::RenewWorkOption>(item, below), node);
+    const Message reply =
+        work_->renew(turn, about<v1::RenewWorkOption>(item, below, samples_), node);
     const bool holds = !told.done && told.node == node;
     EXPECT_EQ(reply.meta.renew_work_reply().lost_size(), holds ? 0 : 1);
     if (holds) {
       told.until = until();
-      told.below = std::max(told.below, below);
+      told.hear(below, samples_);
     }
   }
 
   void ack(Turn& turn, uint32_t node, uint32_t item, uint64_t below) {
     Oracle::Item& told = oracle_.items[item];
-    const Message reply = work_->ack(turn, about<v1::AckWorkOption>(item, below), node);
+    const Message reply = work_->ack(turn, about<v1::AckWorkOption>(item, below, samples_), node);
     const bool refused = !told.done && told.node != 0 && told.node != node;
     EXPECT_EQ(code_of(reply), refused ? StatusCode::kAborted : StatusCode::kOk);
-    if (!refused && !told.done) told = {.done = true, .below = std::max(told.below, below)};
+    if (refused || told.done) return;
+    told.hear(below, samples_);
+    told.done = true;
+    told.node = 0;
   }
 
   void give_back(Turn& turn, uint32_t node, uint32_t item, uint64_t below) {
     Oracle::Item& told = oracle_.items[item];
-    work_->give_back(turn, about<v1::GiveBackWorkOption>(item, below), node);
+    work_->give_back(turn, about<v1::GiveBackWorkOption>(item, below, samples_), node);
     if (!told.done && told.node == node) {
-      told.below = std::max(told.below, below);
+      told.hear(below, samples_);
       told.node = 0;
     }
   }
@@ -313,6 +400,7 @@ class WorkPair {
   Bench bench_;
   uint32_t count_;
   Oracle oracle_;
+  Samples samples_;  // that the step at hand tells
   std::unique_ptr<WorkQueues> work_;
   std::vector<LedgerWrite> writes_;
 };

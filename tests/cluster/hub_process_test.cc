@@ -129,6 +129,7 @@ TEST_F(HubProcessTest, EverySampleIsTrainedOncePerEpochThoughHubsAndTrainersAreK
   EXPECT_EQ(second->wait(), 0) << second->errors();
   EXPECT_EQ(third->wait(), 0) << third->errors();
   for (const std::string& lines : lines_) expect_trained(*node_, lines, kEpochs);
+  expect_counted(*node_, uint64_t{kFiles} * kLines * kEpochs, 0);
   for (const auto& hub : hubs) {
     EXPECT_EQ(hub->end(SIGTERM), 0) << hub->errors();
     // One that came back when all was trained was never told of the dataset.
@@ -148,6 +149,7 @@ TEST_F(HubProcessTest, AGlobalShuffleGoesOnWhenOneOfThreeHubsIsKilledAndReplaced
   hubs[1] = start_hub_process(1);
   EXPECT_EQ(trainer->wait(), 0) << trainer->errors();
   for (const std::string& lines : lines_) expect_trained(*node_, lines, kEpochs);
+  expect_counted(*node_, uint64_t{kFiles} * kLines * kEpochs, 0);
   for (const auto& hub : hubs) {
     EXPECT_EQ(hub->end(SIGTERM), 0) << hub->errors();
     // One that came back when all was trained was never told of the dataset.

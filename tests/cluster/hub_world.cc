@@ -110,6 +110,21 @@ void expect_trained(Node& node, const std::string& lines, float times) {
   EXPECT_EQ(wrong, 0U) << "of " << keys.size() << " samples, each wanted " << times << " times";
 }
 
+void expect_counted(Node& node, uint64_t trained, uint64_t skipped) {
+  v1::GetJobOption ask;
+  ask.set_with_work(true);
+  const auto job = node.scheduler->get_job(ask, soon());
+  ASSERT_TRUE(job.ok()) << job.status();
+  uint64_t counted = 0, left_out = 0;
+  for (const v1::WorkQueueInfo& queue : job->queues()) {
+    if (queue.queue() != "train") continue;
+    counted += queue.samples_trained();
+    left_out += queue.samples_skipped();
+  }
+  EXPECT_EQ(counted, trained);
+  EXPECT_EQ(left_out, skipped);
+}
+
 v1::StartSampleOption count_dataset(const std::string& files) {
   v1::StartSampleOption option;
   option.set_dataset("train");

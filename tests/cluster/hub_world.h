@@ -30,6 +30,8 @@ std::vector<uint64_t> id_keys(const std::string& lines);
 std::vector<uint64_t> shared_keys(const std::vector<std::string>& lines);
 // Expects that every sample of `lines` was trained `times` times: the row of its id has counted.
 void expect_trained(Node& node, const std::string& lines, float times);
+// Expects that the scheduler has counted so many samples of dataset `train`, in all its epochs.
+void expect_counted(Node& node, uint64_t trained, uint64_t skipped);
 
 // Lines of a file that are trained in batches of 16, each once.
 v1::StartSampleOption count_dataset(const std::string& files);
