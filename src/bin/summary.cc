@@ -144,8 +144,9 @@ std::string summary_text(const JobOptions& job, const TrainProgress& progress,
       "{} samples read, {} trained, {} skipped by rule\n"
       "{:.1f} s; of each worker: network {:.1f} s, rows to input {:.1f} s, dense variables "
       "{:.1f} s, pushing {:.1f} s",
-      progress.hub.samples_read(), progress.hub.samples_done(), progress.hub.samples_skipped(),
-      summary.time_s, times.computing / static_cast<double>(job.train.threads),
+      summary.samples_trained + summary.samples_skipped, summary.samples_trained,
+      summary.samples_skipped, summary.time_s,
+      times.computing / static_cast<double>(job.train.threads),
       times.gathering / static_cast<double>(job.train.threads),
       times.dense / static_cast<double>(job.train.threads),
       times.pushing / static_cast<double>(job.train.threads));

@@ -30,6 +30,8 @@ struct RunSummary {
   std::string score;            // of the last evaluation; empty: none
   std::string cut;              // empty: none
   std::vector<v1::StatReply> stats;
+  uint64_t samples_trained = 0;  // as the scheduler's queues have it, whoever died
+  uint64_t samples_skipped = 0;
   double time_s = 0;
 };
 

@@ -402,9 +402,11 @@ Status Training::finish() {
   write_metrics(progress().json());
   STARLING_RETURN_IF_ERROR(
       evaluate(fmt::format("epoch {} of {}", job_.data.epochs, job_.data.epochs)));
+  RunSummary summary;
+  STARLING_RETURN_IF_ERROR(count_samples(summary));
   STARLING_RETURN_IF_ERROR(set_job_state(client_.scheduler(), v1::JOB_STATE_DONE, "", soon()));
   STARLING_RETURN_IF_ERROR(final_cut());
-  summarise();
+  summarise(std::move(summary));
   return absl::OkStatus();
 }
 
@@ -423,8 +425,24 @@ Status Training::final_cut() {
   }
 }
 
-void Training::summarise() {
-  RunSummary summary;
+Status Training::count_samples(RunSummary& summary) {
+  v1::GetJobOption ask;
+  ask.set_with_work(true);
+  STARLING_ASSIGN_OR_RETURN(const v1::GetJobReply job, client_.scheduler().get_job(ask, soon()));
+  for (const v1::WorkQueueInfo& queue : job.queues()) {
+    if (queue.queue() != dataset_.dataset()) continue;
+    if (!queue.complete() || queue.done() < queue.items()) {
+      return internal_error(
+          "the data are at their end, but {} of {} work items of epoch {} are done", queue.done(),
+          queue.items(), queue.epoch());
+    }
+    summary.samples_trained += queue.samples_trained();
+    summary.samples_skipped += queue.samples_skipped();
+  }
+  return absl::OkStatus();
+}
+
+void Training::summarise(RunSummary summary) {
   summary.command = options_.command;
   summary.batches_before = batches_before_;
   summary.time_s = seconds_of(clock_.now() - since_);

@@ -77,7 +77,9 @@ class Training {
   StatusOr<End> leave();
   Status finish();
   Status final_cut();
-  void summarise();
+  // Fills in what was trained and skipped. Internal: not everything was.
+  Status count_samples(RunSummary& summary);
+  void summarise(RunSummary summary);
   void write_metrics(const std::string& line);
   void read_old_metrics();
   void end_threads();
@@ -96,8 +98,7 @@ class Training {
   std::unique_ptr<Trainer> trainer_;
   std::unique_ptr<DenseKeeper> keeper_;  // ends before the trainer
   bool leads_ = false;
-  TimePoint next_lead_, next_metrics_, next_save_, next_evaluation_, next_window_,
-      next_seat_;
+  TimePoint next_lead_, next_metrics_, next_save_, next_evaluation_, next_window_, next_seat_;
   TrainWindow window_;
   uint64_t evaluated_steps_ = 0;
   uint64_t rate_samples_ = 0;
