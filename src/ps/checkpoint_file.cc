@@ -66,23 +66,23 @@ StatusOr<std::unique_ptr<CutFileWriter>> CutFileWriter::open(FileSystem& fs,
   return writer;
 }
 
-Status CutFileWriter::add(RecordKind kind, uint32_t number, std::span<const std::byte> bytes) {
+Status CutFileWriter::add(CutRecordKind kind, uint32_t number, std::span<const std::byte> bytes) {
   std::array<std::byte, kRecordBytes> head{};
   put_number(head.data(), static_cast<uint32_t>(kind));
   put_number(head.data() + 4, number);
   put_number(head.data() + 8, uint64_t{bytes.size()});
   STARLING_RETURN_IF_ERROR(blocks_->write(head));
   STARLING_RETURN_IF_ERROR(blocks_->write(bytes));
-  if (kind == RecordKind::kBucket || kind == RecordKind::kChanges) {
+  if (kind == CutRecordKind::kBucket || kind == CutRecordKind::kChanges) {
     const bool is_first = file_.bucket_end() == 0;
     file_.set_bucket_begin(is_first ? number : std::min(file_.bucket_begin(), number));
     file_.set_bucket_end(std::max(file_.bucket_end(), number + 1));
     file_.set_rows(file_.rows() + image_rows(bytes));
-  } else if (kind == RecordKind::kDeleted) {
+  } else if (kind == CutRecordKind::kDeleted) {
     file_.set_bucket_begin(0);
     file_.set_bucket_end(kBuckets);
   }
-  if (kind != RecordKind::kEnd) ++records_;
+  if (kind != CutRecordKind::kEnd) ++records_;
   return absl::OkStatus();
 }
 
@@ -91,7 +91,7 @@ uint64_t CutFileWriter::bytes() const { return counted_->hash().bytes(); }
 StatusOr<ckpt::File> CutFileWriter::publish() {
   std::array<std::byte, sizeof(uint64_t)> count{};
   put_number(count.data(), records_);
-  STARLING_RETURN_IF_ERROR(add(RecordKind::kEnd, 0, count));
+  STARLING_RETURN_IF_ERROR(add(CutRecordKind::kEnd, 0, count));
   STARLING_RETURN_IF_ERROR(blocks_->publish());
   file_.set_bytes(counted_->hash().bytes());
   file_.set_xxh3(counted_->hash().digest());
@@ -175,20 +175,20 @@ Status CutFileReader::check_end() {
 }
 
 Status CutFileReader::next(FileRecord& record) {
-  record.kind = RecordKind::kEnd;
+  record.kind = CutRecordKind::kEnd;
   if (is_ended_) return absl::OkStatus();
   std::array<std::byte, kRecordBytes> head{};
   STARLING_RETURN_IF_ERROR(read_exactly(head));
   const auto kind = number_at<uint32_t>(head.data());
   const auto bytes = number_at<uint64_t>(head.data() + 8);
-  if (kind > static_cast<uint32_t>(RecordKind::kState) || bytes > file_.bytes()) {
+  if (kind > static_cast<uint32_t>(CutRecordKind::kState) || bytes > file_.bytes()) {
     return data_loss("{}: a record of kind {} with {} bytes", url_, kind, bytes);
   }
   record.number = number_at<uint32_t>(head.data() + 4);
   record.bytes.resize(bytes);
   STARLING_RETURN_IF_ERROR(read_exactly(record.bytes));
-  record.kind = static_cast<RecordKind>(kind);
-  if (record.kind != RecordKind::kEnd) {
+  record.kind = static_cast<CutRecordKind>(kind);
+  if (record.kind != CutRecordKind::kEnd) {
     ++records_;
     return absl::OkStatus();
   }

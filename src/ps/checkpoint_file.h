@@ -17,7 +17,7 @@
 
 namespace starling {
 
-enum class RecordKind : uint32_t {
+enum class CutRecordKind : uint32_t {
   kEnd = 0,      // of the file; number 0
   kBucket = 1,   // all of a bucket, which replaces what was there
   kChanges = 2,  // the changed rows of a bucket, and its admission state
@@ -39,7 +39,7 @@ class CutFileWriter {
                                                        const std::string& name,
                                                        const FileHead& head);
 
-  Status add(RecordKind kind, uint32_t number, std::span<const std::byte> bytes);
+  Status add(CutRecordKind kind, uint32_t number, std::span<const std::byte> bytes);
   // So far, with what the block stream adds.
   uint64_t bytes() const;
   // What the manifest says of the file, which is durable now.
@@ -56,7 +56,7 @@ class CutFileWriter {
 };
 
 struct FileRecord {
-  RecordKind kind = RecordKind::kEnd;
+  CutRecordKind kind = CutRecordKind::kEnd;
   uint32_t number = 0;
   std::vector<std::byte> bytes;
 };

@@ -207,7 +207,8 @@ Status CutFiles::write_all() {
     Item& item = *made;
     STARLING_RETURN_IF_ERROR(status());
     STARLING_RETURN_IF_ERROR(write(item));
-    const bool has_rows = item.kind == RecordKind::kBucket || item.kind == RecordKind::kChanges;
+    const bool has_rows =
+        item.kind == CutRecordKind::kBucket || item.kind == CutRecordKind::kChanges;
     {
       MutexLock lock(mutex_);
       progress_.queued_bytes -= std::min(item.queued_bytes, progress_.queued_bytes);
@@ -225,7 +226,7 @@ Status CutFiles::write_all() {
 }
 
 Status CutFiles::write(const Item& item) {
-  if (item.kind == RecordKind::kPart) {
+  if (item.kind == CutRecordKind::kPart) {
     if (dense_ == nullptr) {
       STARLING_ASSIGN_OR_RETURN(dense_,
                                 CutFileWriter::open(fs_, options_.path, file_name("dense"),
@@ -250,7 +251,7 @@ Status CutFiles::write(const Item& item) {
   }
   STARLING_RETURN_IF_ERROR(writer->add(item.kind, item.number, item.bytes));
   // Deletions concern every bucket, so they have a file of their own.
-  if (item.kind == RecordKind::kDeleted || writer->bytes() >= options_.file_bytes) {
+  if (item.kind == CutRecordKind::kDeleted || writer->bytes() >= options_.file_bytes) {
     return close(slot);
   }
   return absl::OkStatus();
@@ -284,7 +285,8 @@ Status CutFiles::write_state() {
   STARLING_ASSIGN_OR_RETURN(const std::unique_ptr<CutFileWriter> writer,
                             CutFileWriter::open(fs_, options_.path, file_name("state"),
                                                 {ckpt::FILE_KIND_STATE, options_.cut_id, ""}));
-  STARLING_RETURN_IF_ERROR(writer->add(RecordKind::kState, 0, bytes_of(part.SerializeAsString())));
+  STARLING_RETURN_IF_ERROR(
+      writer->add(CutRecordKind::kState, 0, bytes_of(part.SerializeAsString())));
   STARLING_ASSIGN_OR_RETURN(ckpt::File file, writer->publish());
   published_.push_back(file.name());
   MutexLock lock(mutex_);

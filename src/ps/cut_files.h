@@ -47,7 +47,7 @@ class CutFiles final : public ChunkSource {
   ~CutFiles() override;
 
   struct Item {
-    RecordKind kind = RecordKind::kEnd;
+    CutRecordKind kind = CutRecordKind::kEnd;
     uint32_t number = 0;
     std::string table;  // of rows
     bool is_ahead =

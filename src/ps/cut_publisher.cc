@@ -27,7 +27,7 @@ StatusOr<ckpt::ShardPart> read_part(FileSystem& fs, const CutDraft& draft,
   FileRecord record;
   STARLING_RETURN_IF_ERROR(reader->next(record));
   ckpt::ShardPart part;
-  if (record.kind != RecordKind::kState ||
+  if (record.kind != CutRecordKind::kState ||
       !part.ParseFromArray(record.bytes.data(), static_cast<int>(record.bytes.size()))) {
     return data_loss("{}/{}: holds no state of a shard", draft.path, saved.name());
   }
@@ -121,7 +121,7 @@ Status compact_range(FileSystem& fs, const std::vector<Cut>& chain, const TableO
           writer, CutFileWriter::open(fs, cut.path, name,
                                       {ckpt::FILE_KIND_ROWS, cut.manifest.cut_id(), options.name}));
     }
-    STARLING_RETURN_IF_ERROR(writer->add(RecordKind::kBucket, bucket, image));
+    STARLING_RETURN_IF_ERROR(writer->add(CutRecordKind::kBucket, bucket, image));
   }
   if (writer == nullptr) return absl::OkStatus();
   STARLING_ASSIGN_OR_RETURN(ckpt::File file, writer->publish());

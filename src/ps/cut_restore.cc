@@ -144,18 +144,18 @@ bool owns_any(const std::vector<uint8_t>& owns, const ckpt::File& file) {
 
 Status apply_record(const FileRecord& record, bool is_base, Table& table,
                     const std::vector<uint8_t>& owns) {
-  if (record.kind == RecordKind::kDeleted) {
+  if (record.kind == CutRecordKind::kDeleted) {
     std::vector<Key> keys(record.bytes.size() / sizeof(Key));
     std::memcpy(keys.data(), record.bytes.data(), keys.size() * sizeof(Key));
     return table.erase(keys).status();
   }
-  if (record.kind != RecordKind::kBucket && record.kind != RecordKind::kChanges) {
+  if (record.kind != CutRecordKind::kBucket && record.kind != CutRecordKind::kChanges) {
     return data_loss("a record of kind {} among rows", static_cast<uint32_t>(record.kind));
   }
   if (record.number >= kBuckets) return data_loss("bucket {}", record.number);
   if (owns[record.number] == 0) return absl::OkStatus();
   const auto bucket = static_cast<BucketId>(record.number);
-  if (record.kind == RecordKind::kBucket && !is_base) table.drop_bucket(bucket);
+  if (record.kind == CutRecordKind::kBucket && !is_base) table.drop_bucket(bucket);
   return table.import_bucket(record.bytes);
 }
 
@@ -216,7 +216,7 @@ class RecordStream {
         item.record.bytes = *std::move(spent);
       }
       STARLING_RETURN_IF_ERROR(reader->next(item.record));
-      const bool is_end = item.record.kind == RecordKind::kEnd;
+      const bool is_end = item.record.kind == CutRecordKind::kEnd;
       if (is_end) item.bytes_read = reader->bytes_read();
       STARLING_RETURN_IF_ERROR(items_.push(StatusOr<Item>(std::move(item)), Deadline::never()));
       if (is_end) return absl::OkStatus();
@@ -374,14 +374,14 @@ StatusOr<TableRead> read_table(FileSystem& fs, const std::vector<Cut>& chain, Ta
     STARLING_ASSIGN_OR_RETURN(RecordStream::Item item, stream.next());
     if (item.source == nullptr) return read;
     const FileRecord& record = item.record;
-    if (record.kind == RecordKind::kEnd) {
+    if (record.kind == CutRecordKind::kEnd) {
       read.bytes += item.bytes_read;
       continue;
     }
     STARLING_RETURN_IF_ERROR(
         with_context(apply_record(record, item.source->is_base, table, owns),
                      item.source->cut->path + "/" + item.source->file->name()));
-    if (record.kind != RecordKind::kDeleted && owns[record.number] != 0) {
+    if (record.kind != CutRecordKind::kDeleted && owns[record.number] != 0) {
       read.rows += image_rows(record.bytes);
     }
     stream.recycle(std::move(item.record.bytes));
@@ -396,8 +396,8 @@ StatusOr<std::map<std::string, DenseParts>> read_dense(FileSystem& fs, const Cut
                               CutFileReader::open(fs, cut.path, file, cut.manifest.cut_id()));
     for (FileRecord record;;) {
       STARLING_RETURN_IF_ERROR(reader->next(record));
-      if (record.kind == RecordKind::kEnd) break;
-      StatusOr<DensePart> part = record.kind == RecordKind::kPart
+      if (record.kind == CutRecordKind::kEnd) break;
+      StatusOr<DensePart> part = record.kind == CutRecordKind::kPart
                                      ? DensePart::decode(record.bytes)
                                      : StatusOr<DensePart>(data_loss("not a part of a variable"));
       if (!part.ok()) return with_context(part.status(), cut.path + "/" + file.name());

@@ -60,7 +60,7 @@ class CutSaver::Sink final : public SnapshotSink {
     const bool is_full = save_.option.mode() == v1::SAVE_MODE_FULL;
     if (is_full && rows.size() == 0 && rows.admission.empty()) return;
     CutFiles::Item item;
-    item.kind = is_increment ? RecordKind::kChanges : RecordKind::kBucket;
+    item.kind = is_increment ? CutRecordKind::kChanges : CutRecordKind::kBucket;
     item.number = value(rows.bucket);
     item.table = table_;
     item.is_ahead = !save_.in_turn;
@@ -225,7 +225,7 @@ Status CutSaver::put_deletions(Save& save, const Table& table, uint64_t since) {
   STARLING_ASSIGN_OR_RETURN(const std::vector<Key> keys, table.deleted_since(since));
   if (keys.empty()) return absl::OkStatus();
   CutFiles::Item item;
-  item.kind = RecordKind::kDeleted;
+  item.kind = CutRecordKind::kDeleted;
   item.table = table.options().name;
   item.bytes.resize(keys.size() * sizeof(Key));
   std::memcpy(item.bytes.data(), keys.data(), item.bytes.size());
@@ -244,7 +244,7 @@ void CutSaver::put_variables(Save& save, const std::vector<std::string>& names) 
       part.weights.assign(table->weights().begin(), table->weights().end());
       part.state.assign(table->state().begin(), table->state().end());
       CutFiles::Item item;
-      item.kind = RecordKind::kPart;
+      item.kind = CutRecordKind::kPart;
       item.number = number;
       item.part = std::move(part);
       if (!save.failed.ok()) return;

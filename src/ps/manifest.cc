@@ -199,7 +199,7 @@ StatusOr<std::vector<std::string>> verify_cut(FileSystem& fs, const Cut& cut) {
       FileRecord record;
       do {
         STARLING_RETURN_IF_ERROR(reader->next(record));
-      } while (record.kind != RecordKind::kEnd);
+      } while (record.kind != CutRecordKind::kEnd);
       return absl::OkStatus();
     };
     Status status = check();
