@@ -14,7 +14,8 @@ SchedulerOptions scheduler_options(const JobOptions& job) {
   options.staleness = staleness_of(job);
   options.checkpoint_path = job.checkpoint.path;
   options.lease = milliseconds(job.scheduler.lease_ms);
-  options.heartbeat = options.lease / 5;
+  // Joins and cuts go on with a beat, so a long lease is no reason for a slow one.
+  options.heartbeat = std::min(options.lease / 5, SchedulerOptions().heartbeat);
   options.ps_expected = static_cast<uint32_t>(job.cluster.ps);
   options.hubs_expected = static_cast<uint32_t>(job.cluster.hubs);
   options.trainers_expected = static_cast<uint32_t>(job.cluster.trainers);

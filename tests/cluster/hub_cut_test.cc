@@ -59,7 +59,9 @@ class Life {
         files_(FileSystems::standard({.incarnation = Incarnation{1}}, clock_)) {
     std::ofstream(directory_ + "/job.yaml") << fmt::format(
         "tables: {{ids: {{dim: 1}}, shared: {{dim: 2}}}}\ntrain: {{staleness: {}, threads: 1}}\n"
-        "cluster: {{hubs: {}, ps: {}, shards: {}, trainers: {}}}\ncheckpoint: {{path: {}}}\n",
+        "cluster: {{hubs: {}, ps: {}, shards: {}, trainers: {}}}\ncheckpoint: {{path: {}}}\n"
+        // Nobody dies before all do, and a busy machine must not look like death.
+        "scheduler: {{lease_ms: 60000}}\n",
         mode_.staleness, size.hubs, size.ps, size.shards, kRanks, directory_ + "/cuts");
     processes_.push_back(start("scheduler", {"--listen", "grpc++://127.0.0.1:0"}));
     for (int i = 0; i < size.ps; ++i) start_role("ps", i, {});
