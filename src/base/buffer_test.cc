@@ -6,6 +6,8 @@
 #include <cstring>
 #include <thread>
 
+#include "base/sanitized.h"
+
 namespace starling {
 namespace {
 
@@ -60,9 +62,7 @@ TEST(BufferPool, ReusesABlockOfTheSameSize) {
 }
 
 TEST(BufferPool, ASteadyStateMakesNoPageFaults) {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  GTEST_SKIP() << "the sanitizer's shadow memory makes page faults of its own";
-#endif
+  if (kSanitized) GTEST_SKIP() << "the sanitizer's shadow memory makes page faults of its own";
   BufferPool pool;
   constexpr size_t kBytes = size_t{8} << 20;
   { Buffer warm = pool.allocate(kBytes); }
@@ -75,9 +75,7 @@ TEST(BufferPool, ASteadyStateMakesNoPageFaults) {
 }
 
 TEST(BufferPool, ANewBlockIsAlreadyPresent) {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  GTEST_SKIP() << "the sanitizer's shadow memory makes page faults of its own";
-#endif
+  if (kSanitized) GTEST_SKIP() << "the sanitizer's shadow memory makes page faults of its own";
   BufferPool pool;
   Buffer buffer = pool.allocate(size_t{1} << 20);
   const long before = page_faults();

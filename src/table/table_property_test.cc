@@ -2,17 +2,14 @@
 
 #include <memory>
 
+#include "base/sanitized.h"
 #include "table/table.h"
 #include "table/table_model.h"
 
 namespace starling {
 namespace {
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr int kOperations = 250;
-#else
-constexpr int kOperations = 2500;
-#endif
+constexpr int kOperations = kSanitized ? 250 : 2500;
 constexpr uint32_t kBucketsUsed = 6;
 constexpr uint64_t kUniverse = 9000;
 

@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "base/rng.h"
+#include "base/sanitized.h"
 #include "store/test_tools.h"
 #include "tests/cluster/batches.h"
 #include "tests/cluster/process.h"
@@ -226,7 +227,7 @@ TEST_P(CutProcessTest, AKilledJobGoesOnFromItsCutOnOtherShardsWithTheSameBits) {
 }
 
 TEST_P(CutProcessTest, ASaveKilledAtAnyMomentLeavesTheCutBefore) {
-  constexpr int kKills = 20;
+  constexpr int kKills = kSanitized ? 5 : 20;
   const TemporaryDirectory directory;
   Rng rng(7, 7, 7);
   std::map<uint64_t, std::vector<float>> expected;  // by cut

@@ -11,17 +11,11 @@
 #include <vector>
 
 #include "base/mutex.h"
+#include "base/sanitized.h"
 #include "base/thread.h"
 #include "net/server.h"
 
 namespace starling::conformance {
-
-// Under a sanitizer the largest cases shrink: they are about size, which it only slows down.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-inline constexpr bool kSanitized = true;
-#else
-inline constexpr bool kSanitized = false;
-#endif
 
 // How long the suite waits for what must happen. Nothing is measured by it.
 inline constexpr Duration kPatience = seconds(60);
