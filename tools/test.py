@@ -7,6 +7,7 @@ ctest gives the list (commands, labels, environment, timeouts). Labels say how t
   gtest     a Google Test program: one case per test
   unittest  a Python unittest program: one case per test
   other     the exit status is the one case (fuzz runs, tidy)
+  waits     waits most of its time: runs beside the others, in a place of its own
   exclusive runs alone, after all others
 The property COST, about the seconds that a program takes, puts the long ones first.
 A crash, a timeout or a bad exit status is a failure that names the program. The last line is
@@ -299,8 +300,9 @@ def run_all(tests, logs, jobs):
     # Those that are known to take long first, so that none of them runs alone at the end.
     shared = sorted((test for test in tests if "exclusive" not in test.labels), key=lambda test: -test.cost)
     alone = [test for test in tests if "exclusive" in test.labels]
-    with concurrent.futures.ThreadPoolExecutor(max_workers=jobs) as pool:
-        for future in concurrent.futures.as_completed([pool.submit(run_one, test, logs, running) for test in shared]):
+    with concurrent.futures.ThreadPoolExecutor(jobs) as busy, concurrent.futures.ThreadPoolExecutor(1) as waiting:
+        futures = [(waiting if "waits" in test.labels else busy).submit(run_one, test, logs, running) for test in shared]
+        for future in concurrent.futures.as_completed(futures):
             results.append(future.result())
             show(results[-1])
     for test in alone:

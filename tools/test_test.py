@@ -158,6 +158,20 @@ class ListTest(unittest.TestCase):
         self.assertTrue(options["ASAN_OPTIONS"].endswith(":detect_leaks=0"))
         self.assertIn("tsan.supp", options["TSAN_OPTIONS"])
 
+    def test_one_that_waits_runs_beside_the_others_and_an_exclusive_one_after_them(self):
+        with tempfile.TemporaryDirectory() as folder:
+            # Each of the first two ends well only while the other runs; the third when both have ended.
+            meet = "touch $0; for i in $(seq 600); do test -e $1 && rm $1 && exit 0; sleep 0.1; done; exit 1"
+            tests = [
+                runner.Test("busy", ["sh", "-c", meet, "busy", "waits"], [], {}, 90.0, folder),
+                runner.Test("alone", ["sh", "-c", "test -z \"$(ls)\""], ["exclusive"], {}, 90.0, folder),
+                runner.Test("waits", ["sh", "-c", meet, "waits", "busy"], ["waits"], {}, 90.0, folder),
+            ]
+            with tempfile.TemporaryDirectory() as logs, contextlib.redirect_stdout(io.StringIO()):
+                results = runner.run_all(tests, pathlib.Path(logs), 1)
+        self.assertEqual({result.name: result.failed for result in results}, {"busy": [], "waits": [], "alone": []})
+        self.assertEqual(results[-1].name, "alone")
+
     def test_no_program_is_left_behind_when_it_is_told_to_stop(self):
         with tempfile.TemporaryDirectory() as folder:
             mark = pathlib.Path(folder, "pid")
