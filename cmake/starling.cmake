@@ -13,6 +13,7 @@ if(STARLING_MOLD AND CMAKE_CXX_COMPILER_ID MATCHES "GNU|Clang")
   add_link_options(-fuse-ld=mold)
 endif()
 
+find_package(Python3 REQUIRED COMPONENTS Interpreter)
 find_package(Threads REQUIRED)
 find_package(absl REQUIRED)
 find_package(fmt REQUIRED)
@@ -46,6 +47,8 @@ if(STARLING_SANITIZE)
   if(STARLING_SANITIZE MATCHES "undefined")
     add_compile_options(-fno-sanitize-recover=undefined)
   endif()
+  # One narrow and one wide kind of vectors: each costs a minute here. Plain builds run the tests on all.
+  add_compile_definitions("HWY_DISABLED_TARGETS=(HWY_SSSE3|HWY_SSE4|HWY_AVX3|HWY_AVX3_DL)")
 endif()
 
 # A quarter of the time to compile a test goes to optimizing code that runs once.
@@ -63,6 +66,28 @@ set(STARLING_PRECOMPILED_messages
   <starling/v1/hub.pb.h> <starling/v1/peer.pb.h> <starling/v1/ps.pb.h> <starling/v1/scheduler.pb.h>)
 set(STARLING_PRECOMPILED_torch <torch/types.h>)
 set(STARLING_PRECOMPILED_tests <gmock/gmock.h> <gtest/gtest.h>)
+
+# Compiles the files of `target` that go together as one. Sanitizer builds do so, which are made from nothing each time.
+function(starling_unite target)
+  get_target_property(sources ${target} SOURCES)
+  get_target_property(folder ${target} SOURCE_DIR)
+  list(FILTER sources INCLUDE REGEX "^[^/].*[.]cc$")
+  list(TRANSFORM sources PREPEND ${folder}/)
+  execute_process(COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tools/units.py ${STARLING_UNIT_FILES} ${sources}
+                  OUTPUT_VARIABLE lines OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
+  # Lines become elements, and the files in them lists again.
+  string(REPLACE ";" "|" lines "${lines}")
+  string(REPLACE "\n" ";" lines "${lines}")
+  set(number 0)
+  foreach(line IN LISTS lines)
+    string(REPLACE "|" ";" unit "${line}")
+    set_source_files_properties(${unit} PROPERTIES UNITY_GROUP unit${number})
+    math(EXPR number "${number} + 1")
+  endforeach()
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
+  # g++ takes what such a file includes for a header, in which unnamed namespaces would be a mistake.
+  target_compile_options(${target} PRIVATE -Wno-subobject-linkage)
+endfunction()
 
 # Sets `out` to whether what is compiled with the `property` (LINK_LIBRARIES, of a user INTERFACE_LINK_LIBRARIES) of
 # `target` sees `library`.
@@ -123,6 +148,9 @@ function(starling_precompile target)
     target_compile_options(${target} PRIVATE ${STARLING_TEST_OPTIONS})
   endif()
   target_precompile_headers(${target} REUSE_FROM ${host})
+  if(STARLING_UNIT_FILES GREATER 1)
+    starling_unite(${target})
+  endif()
 endfunction()
 
 # Adds the room in the current folder.

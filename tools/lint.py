@@ -24,6 +24,8 @@ import subprocess
 import sys
 import time
 
+from units import packed
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 TOPS = ("src", "tests", "bench", "examples")
 SUFFIXES = {".h", ".cc"}
@@ -38,12 +40,7 @@ ONLY_COMPILED = re.compile(r"_(test|bench|fuzz)\.cc$|^(tests|bench|src/net/confo
 NOT_FOR_CLANG = re.compile(r"^#include <(torch|ATen|c10)/", re.MULTILINE)
 
 INCLUDE = re.compile(r'^#include "([^"]+)"', re.MULTILINE)
-# What a file defines at the start of a line. Two files that share such a name are not put into one unit.
-DEFINED = re.compile(r"^(?:(?:struct|class|enum class|enum) (?:\w+\([^)]*\) )?(\w+)|using (\w+) =|#define (\w+)|"
-                     r"\w[\w:<>,&*\[\] ]*?[\w>&*] ?\b(\w+)(?:\(|\{| =|\[))", re.MULTILINE)
 UNIT_FILES_MAX = 16
-# Highway reads such a file once for each target of the processor, by its name.
-ALONE = re.compile(r"^#include <hwy/foreach_target.h>", re.MULTILINE)
 
 
 def run(command, folder=ROOT):
@@ -153,24 +150,7 @@ class Linter:
                 continue
             group = (pathlib.Path(name).parent, bool(ONLY_COMPILED.search(name)), tuple(flags), folder)
             groups.setdefault(group, []).append(((name, flags, folder, mark), texts[ROOT / name]))
-        return [unit for group in groups.values() for unit in self.packed(group)]
-
-    def packed(self, group):
-        """The files of a group in as few units as their names allow."""
-        units, alone = [], []
-        for file, text in group:
-            if ALONE.search(text):
-                alone.append([file])
-                continue
-            names = {name for found in DEFINED.findall(text) for name in found if name}
-            fits = (unit for unit in units if len(unit[0]) < UNIT_FILES_MAX and not unit[1] & names)
-            unit = next(fits, None)
-            if unit is None:
-                unit = ([], set())
-                units.append(unit)
-            unit[0].append(file)
-            unit[1].update(names)
-        return alone + [files for files, _ in units]
+        return [unit for group in groups.values() for unit in packed(group, UNIT_FILES_MAX)]
 
     def check(self, unit):
         """The complaints of clang and clang-tidy."""

@@ -102,11 +102,6 @@ class LintTest(unittest.TestCase):
                                         "b.cc": hidden + "int three() { return one(); }\n"})
         self.assertEqual(status, 0, text)
 
-    def test_a_file_that_highway_reads_several_times_stands_alone(self):
-        files = [(("a.cc",), GOOD), (("b.cc",), "#include <hwy/foreach_target.h>\n"), (("c.cc",), GOOD.replace("one", "two"))]
-        units = lint.Linter(self.root / "build/x", self.root / "cache").packed(files)
-        self.assertEqual(sorted(units), [[("a.cc",), ("c.cc",)], [("b.cc",)]])
-
     def test_clang_tidy_complaints_are_errors_every_time(self):
         for _ in range(2):
             status, text = self.lint(MOVED)
