@@ -78,15 +78,16 @@ function(starling_unite target)
   # Lines become elements, and the files in them lists again.
   string(REPLACE ";" "|" lines "${lines}")
   string(REPLACE "\n" ";" lines "${lines}")
+  # A file of two targets goes with the files of the one that comes last, in both; hence the target's name.
   set(number 0)
   foreach(line IN LISTS lines)
     string(REPLACE "|" ";" unit "${line}")
-    set_source_files_properties(${unit} PROPERTIES UNITY_GROUP unit${number})
+    set_source_files_properties(${unit} PROPERTIES UNITY_GROUP ${target}_${number})
     math(EXPR number "${number} + 1")
   endforeach()
   set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
   # g++ takes what such a file includes for a header, in which unnamed namespaces would be a mistake.
-  target_compile_options(${target} PRIVATE -Wno-subobject-linkage)
+  target_compile_options(${target} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage>)
 endfunction()
 
 # Sets `out` to whether what is compiled with the `property` (LINK_LIBRARIES, of a user INTERFACE_LINK_LIBRARIES) of

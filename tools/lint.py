@@ -131,7 +131,7 @@ class Linter:
         cache.mkdir(parents=True, exist_ok=True)
         tools = [run([tool, "--version"]).stdout for tool in ("clang++", "clang-tidy")]
         self.skipped = []
-        self.common = [*tools, (ROOT / ".clang-tidy").read_text(), (ROOT / "tools" / "lint.py").read_text()]
+        self.common = [*tools, (ROOT / ".clang-tidy").read_text(), *((ROOT / "tools" / name).read_text() for name in ("lint.py", "units.py"))]
 
     def units(self, files):
         """Lists of (file, flags, folder, mark): those to be looked at together. What passed before or is not for clang is left out."""

@@ -317,7 +317,7 @@ def main(arguments):
     parser.add_argument("--label", action="append", default=[], help="only tests with this label")
     parser.add_argument("--exclude-label", action="append", default=[], help="no tests with this label")
     parser.add_argument("--name", help="only tests whose name matches this expression")
-    parser.add_argument("--jobs", type=int, default=2, help="programs at once")
+    parser.add_argument("--jobs", type=int, default=2, help="programs at once, and one that waits")
     given = parser.parse_args(arguments)
 
     listing = subprocess.run(

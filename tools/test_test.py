@@ -168,6 +168,8 @@ class ListTest(unittest.TestCase):
                 runner.Test("waits", ["sh", "-c", meet, "waits", "busy"], ["waits"], {}, 90.0, folder),
             ]
             with tempfile.TemporaryDirectory() as logs, contextlib.redirect_stdout(io.StringIO()):
+                for number in (signal.SIGTERM, signal.SIGINT):
+                    self.addCleanup(signal.signal, number, signal.getsignal(number))
                 results = runner.run_all(tests, pathlib.Path(logs), 1)
         self.assertEqual({result.name: result.failed for result in results}, {"busy": [], "waits": [], "alone": []})
         self.assertEqual(results[-1].name, "alone")

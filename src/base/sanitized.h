@@ -1,5 +1,5 @@
-// kSanitized says whether a sanitizer watches this program; tests whose size it only slows down are
-// smaller then.
+// kSanitized says whether the address or the thread sanitizer watches this program, as g++ tells;
+// tests whose size it only slows down are smaller then.
 //
 // Uses: nothing. Threads: any.
 #pragma once

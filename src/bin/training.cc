@@ -402,10 +402,10 @@ Status Training::finish() {
   write_metrics(progress().json());
   STARLING_RETURN_IF_ERROR(
       evaluate(fmt::format("epoch {} of {}", job_.data.epochs, job_.data.epochs)));
-  RunSummary summary;
-  STARLING_RETURN_IF_ERROR(count_samples(summary));
   STARLING_RETURN_IF_ERROR(set_job_state(client_.scheduler(), v1::JOB_STATE_DONE, "", soon()));
   STARLING_RETURN_IF_ERROR(final_cut());
+  RunSummary summary;
+  STARLING_RETURN_IF_ERROR(count_samples(summary));
   summarise(std::move(summary));
   return absl::OkStatus();
 }

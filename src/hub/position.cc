@@ -21,8 +21,10 @@ v1::Watermark mark_of(uint32_t epoch, const v1::WorkProgress& progress) {
   mark.set_item(progress.item());
   mark.set_done_below(progress.done_below());
   mark.set_finished(progress.finished());
-  mark.set_samples_trained(progress.samples_trained());
-  mark.set_samples_skipped(progress.samples_skipped());
+  if (!progress.finished()) {
+    mark.set_samples_trained(progress.samples_trained());
+    mark.set_samples_skipped(progress.samples_skipped());
+  }
   return mark;
 }
 

@@ -22,10 +22,10 @@ Status resume_at(const std::vector<v1::WorkQueueInfo>& queues,
                  const std::vector<std::string>& positions, uint64_t clock,
                  v1::StartSampleOption& option);
 
-// What a work queue says of an item, as a cut keeps it, and the way back into a queue. Marks that
-// count no samples are those of an older cut, or of a client that counts none: their batches are
-// taken for full and trained. Only the last batch of an item is not full, and whoever has done that
-// one has finished the item, of which nothing is counted any more.
+// What a work queue says of an item, as a cut keeps it, and the way back into a queue. A finished
+// item's samples are in no sum of a resumed job, so its mark leaves them out. Other marks that
+// count no samples are those of a client that counts none: their batches are taken for full and
+// trained, as all but the last of an item are.
 v1::Watermark mark_of(uint32_t epoch, const v1::WorkProgress& progress);
 v1::WorkProgress progress_of(const v1::Watermark& mark, uint32_t batch_size);
 

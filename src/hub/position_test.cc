@@ -43,8 +43,7 @@ TEST(Position, ADatasetTakesWhatTheCutSaysOfItAndNothingElse) {
   EXPECT_EQ(option.resume(0).item(), 3U);
   EXPECT_EQ(option.resume(1).done_below(), 6U);
   EXPECT_TRUE(option.resume(1).finished());
-  EXPECT_EQ(option.resume(1).samples_trained(), 70U);
-  EXPECT_EQ(option.resume(1).samples_skipped(), 7U);
+  EXPECT_EQ(option.resume(1).samples_trained() + option.resume(1).samples_skipped(), 0U);
   const auto position = position_in(option);
   ASSERT_TRUE(position.ok()) << position.status();
   EXPECT_EQ(position->clock(), 40U);

@@ -187,12 +187,12 @@ class Life {
     const auto pulled = reader.pull({{.table = "ids", .keys = keys_of(keys)},
                                      {.table = "shared", .keys = keys_of(shared_keys(lines_))}},
                                     soon());
+    lane->stop();
     EXPECT_TRUE(pulled.ok()) << pulled.status();
     if (!pulled.ok()) return {};
     for (const float times : floats(pulled->at(0).values)) {
       EXPECT_EQ(times, static_cast<float>(kEpochs));
     }
-    lane->stop();
     return floats(pulled->at(1).values);
   }
   const std::vector<uint64_t>& first_steps() const { return first_steps_; }
