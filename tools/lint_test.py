@@ -42,7 +42,8 @@ class LintTest(unittest.TestCase):
         (self.root / ".clang-format").write_text("BasedOnStyle: Google\n")
         (self.root / ".clang-tidy").write_text("Checks: '-*,clang-diagnostic-*,bugprone-use-after-move'\nWarningsAsErrors: '*'\n"
                                                "HeaderFilterRegex: '/src/'\n")
-        (self.root / "tools" / "lint.py").write_text("")
+        for name in ("lint.py", "units.py"):
+            (self.root / "tools" / name).write_text("")
         (self.root / "build/x/build.ninja").write_text("")
         patches = [mock.patch.object(lint, "ROOT", self.root),
                    mock.patch.object(lint, "run", lambda command, folder=self.root, run=lint.run: run(command, folder))]
