@@ -18,17 +18,15 @@
 #include <string_view>
 #include <vector>
 
+#include "base/sanitized.h"
+
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
 // The corpus: valid inputs of every sort. The target's own.
 std::vector<std::string> fuzz_seeds();
 
 namespace {
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr uint64_t kRunsDefault = 50'000;
-#else
-constexpr uint64_t kRunsDefault = 1'000'000;
-#endif
+constexpr uint64_t kRunsDefault = starling::kSanitized ? 50'000 : 1'000'000;
 constexpr size_t kInputBytesMax = 1 << 16;
 
 // splitmix64: small, and the same everywhere.
