@@ -133,6 +133,11 @@ class Dataset : public std::enable_shared_from_this<Dataset> {
   Status give_batch(const ItemName& name, std::span<const SampleRef> samples, uint64_t number);
   // Blocks until there is room; false: the item is lost, or the dataset stops.
   StatusOr<bool> wait_for_room(const ItemName& name);
+  // A call to the scheduler that ended so may be made again.
+  static bool may_pass(const Status& status) {
+    return status.code() == StatusCode::kUnavailable ||
+           status.code() == StatusCode::kDeadlineExceeded;
+  }
   bool pause(Duration time);
   // What the reading thread holds, loaded samples included.
   void note_memory(size_t bytes) ABSL_LOCKS_EXCLUDED(mutex_);

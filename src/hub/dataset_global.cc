@@ -19,11 +19,6 @@ constexpr Duration kExchangePatience = seconds(10);
 constexpr size_t kExchangeBytes = 1 << 20;
 constexpr uint64_t kSliceSamples = 1 << 16;
 
-bool may_pass(const Status& status) {
-  return status.code() == StatusCode::kUnavailable ||
-         status.code() == StatusCode::kDeadlineExceeded;
-}
-
 // Whole batches.
 uint64_t slice_samples_of(const v1::StartSampleOption& option) {
   const uint64_t batch = batch_size_of(option);

@@ -11,11 +11,6 @@ namespace {
 
 constexpr Duration kRetry = milliseconds(20);
 
-bool may_pass(const Status& status) {
-  return status.code() == StatusCode::kUnavailable ||
-         status.code() == StatusCode::kDeadlineExceeded;
-}
-
 }  // namespace
 
 std::string Dataset::key_of(uint32_t epoch, const std::string& what) const {

@@ -23,11 +23,6 @@ constexpr size_t kChunkBytesMin = 64 << 10;
 // That the store reads ahead, and the one that is cut.
 constexpr size_t kChunksAhead = 5;
 
-bool may_pass(const Status& status) {
-  return status.code() == StatusCode::kUnavailable ||
-         status.code() == StatusCode::kDeadlineExceeded;
-}
-
 ItemStart start_of(const v1::WorkLease& lease) {
   return {.done_below = lease.done_below(),
           .begun_below = Dealer::begun_below(lease.position()),
