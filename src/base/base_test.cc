@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 
 #include "base/answer_by.h"
 #include "base/check.h"
@@ -16,6 +17,7 @@
 #include "base/rng.h"
 #include "base/status.h"
 #include "base/thread.h"
+#include "base/whole.h"
 
 namespace starling {
 namespace {
@@ -45,6 +47,27 @@ TEST(Status, ContextIsPutInFrontAndTheCodeStays) {
   EXPECT_EQ(message_of(status), "table users: no row");
   EXPECT_TRUE(with_context(absl::OkStatus(), "x").ok());
   EXPECT_EQ(code_name(StatusCode::kDataLoss), "DATA_LOSS");
+}
+
+TEST(Whole, NumbersOfTheRangePass) {
+  EXPECT_EQ(*whole_of<uint32_t>(0, "n"), 0U);
+  EXPECT_EQ(*whole_of<uint32_t>(-0.0, "n"), 0U);
+  EXPECT_EQ(*whole_of<uint32_t>(4294967295.0, "n"), UINT32_MAX);
+  EXPECT_EQ(*whole_of<uint64_t>(4294967296.0, "n"), uint64_t{1} << 32);
+  EXPECT_EQ(*whole_of<uint64_t>(0x1.fffffffffffffp63, "n"), UINT64_MAX - 2047);
+}
+
+TEST(Whole, WhatIsNoneIsNamedWithItsRange) {
+  constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  for (const double value : {-1.0, 2.7, 4294967296.0, 1e30, kInfinity, -kInfinity, kNan}) {
+    const auto whole = whole_of<uint32_t>(value, "t.admission.count");
+    EXPECT_EQ(whole.status().code(), StatusCode::kInvalidArgument) << value;
+    EXPECT_EQ(message_of(whole.status()),
+              fmt::format("t.admission.count is {}, it must be a whole number in [0, 4294967295]",
+                          value));
+  }
+  EXPECT_FALSE(whole_of<uint64_t>(0x1p64, "n").ok());
 }
 
 TEST(Check, SaysWhereAndWhy) {

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "base/rng.h"
+#include "base/whole.h"
 
 namespace starling {
 namespace {
@@ -26,7 +27,7 @@ StatusOr<RecordFilter> RecordFilter::make(const FormatOptions& options) {
       } else if (name == "to") {
         filter.to = value;
       } else if (name == "seed") {
-        filter.split_seed = static_cast<uint64_t>(value);
+        STARLING_ASSIGN_OR_RETURN(filter.split_seed, whole_of<uint64_t>(value, "split.rate.seed"));
       } else {
         return invalid_argument("split: rate has no value named {}", name);
       }

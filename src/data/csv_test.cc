@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include "base/rng.h"
 #include "data/data_testing.h"
 #include "data/transform.h"
@@ -235,6 +237,12 @@ TEST(CsvTest, WrongOptionsAreNamed) {
   EXPECT_THAT(wrong({.label = "a >"}, {{.name = "0"}}), HasSubstr("expected a literal"));
   EXPECT_THAT(wrong({.split = {{"rate", {{"from", 0.5}, {"to", 0.5}}}, "", {}}}, {{.name = "0"}}),
               HasSubstr("rate"));
+  for (const double seed : {-1.0, 0.5, 1e30, std::numeric_limits<double>::quiet_NaN()}) {
+    EXPECT_THAT(wrong({.split = {{"rate", {{"seed", seed}}}, "", {}}}, {{.name = "0"}}),
+                HasSubstr("split.rate.seed is"));
+    EXPECT_THAT(wrong({}, {{.name = "0", .transforms = {{"hash", {{"salt", seed}}}}}}),
+                HasSubstr("hash.salt is"));
+  }
   EXPECT_THAT(wrong({.negatives_rate = 2}, {{.name = "0"}}), HasSubstr("negatives_rate"));
   EXPECT_THAT(wrong({.delimiter = "\n"}, {{.name = "0"}}), HasSubstr("delimiter"));
 }

@@ -4,6 +4,7 @@
 #include <charconv>
 #include <map>
 
+#include "base/whole.h"
 #include "data/hash.h"
 #include "data/kernels.h"
 
@@ -46,7 +47,10 @@ Status add_transform(const DataRule& rule, FieldPlan& plan) {
     STARLING_RETURN_IF_ERROR(check_names(rule, {"salt"}));
     if (!plan.has_keys()) return invalid_argument("hash makes keys, the field has numbers");
     if (!plan.steps.empty()) return invalid_argument("hash behind {}", "a number's transform");
-    if (!rule.values.empty()) plan.seed = static_cast<uint64_t>(rule.values.front().second);
+    if (!rule.values.empty()) {
+      STARLING_ASSIGN_OR_RETURN(plan.seed,
+                                whole_of<uint64_t>(rule.values.front().second, "hash.salt"));
+    }
     plan.hashed = true;
     return absl::OkStatus();
   }

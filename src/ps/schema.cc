@@ -6,8 +6,11 @@
 #include <xxhash.h>
 
 #include <algorithm>
+#include <cmath>
+#include <concepts>
 
 #include "base/rng.h"
+#include "base/whole.h"
 #include "table/hash.h"
 
 namespace starling {
@@ -26,7 +29,8 @@ Status check_name(const std::string& name) {
   return absl::OkStatus();
 }
 
-// The values of a rule by name, each once; what nobody asked for is an error.
+// The values of a rule by name, each once. One that does not fit its target, or that nobody asked
+// for, is an error, which nothing_left() tells.
 class Values {
  public:
   static StatusOr<Values> of(const v1::Rule& rule, std::string what) {
@@ -44,18 +48,37 @@ class Values {
   void take(const std::string& name, T& out) {
     auto it = left_.find(name);
     if (it == left_.end()) return;
-    out = static_cast<T>(it->second);
+    const StatusOr<T> value = fitting<T>(it->second, what_ + "." + name);
+    if (value.ok()) {
+      out = *value;
+    } else {
+      unfit_.Update(value.status());
+    }
     left_.erase(it);
   }
   std::map<std::string, double> take_all() { return std::exchange(left_, {}); }
   Status nothing_left() const {
+    STARLING_RETURN_IF_ERROR(unfit_);
     if (left_.empty()) return absl::OkStatus();
     return invalid_argument("{}: unknown value '{}'", what_, left_.begin()->first);
   }
 
  private:
+  template <typename T>
+  static StatusOr<T> fitting(double value, const std::string& what) {
+    if constexpr (std::unsigned_integral<T>) {
+      return whole_of<T>(value, what);
+    } else {
+      static_assert(std::same_as<T, double>);
+      if (!std::isfinite(value))
+        return invalid_argument("{} is {}, it must be finite", what, value);
+      return value;
+    }
+  }
+
   std::string what_;
   std::map<std::string, double> left_;
+  Status unfit_;  // the first of them
 };
 
 StatusOr<OptimizerOptions> optimizer_options(const v1::Rule& rule, std::string_view fallback,
