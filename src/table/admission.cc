@@ -155,14 +155,16 @@ class Candidates final : public Admission {
 // starts as new when it comes back and the filter only holds keys that wait.
 class Bloom final : public Admission {
  public:
-  explicit Bloom(const AdmissionOptions& options) : count_(options.count) {
-    const double mean = static_cast<double>(options.expected_keys) / kBuckets;
-    // Buckets are not equally full: three deviations more than the mean.
-    const double keys = std::max(1.0, mean + 3 * std::sqrt(mean));
+  explicit Bloom(const AdmissionOptions& options)
+      : count_(options.count),
+        counters_(static_cast<uint32_t>(counters(options))),
+        hashes_(std::max(
+            1u, static_cast<uint32_t>(std::lround(counters_ / keys(options) * std::log(2.0))))) {}
+
+  // That a bucket's filter needs; make_bloom() refuses more than a uint32_t counts.
+  static double counters(const AdmissionOptions& options) {
     const double ln2 = std::log(2.0);
-    counters_ = static_cast<uint32_t>(
-        std::ceil(-keys * std::log(options.false_positive_rate) / (ln2 * ln2)));
-    hashes_ = std::max(1u, static_cast<uint32_t>(std::lround(counters_ / keys * ln2)));
+    return std::ceil(-keys(options) * std::log(options.false_positive_rate) / (ln2 * ln2));
   }
 
   bool admit(const AdmissionEvent& event) override {
@@ -209,6 +211,12 @@ class Bloom final : public Admission {
  private:
   static constexpr uint8_t kFull = 255;
 
+  // Buckets are not equally full: three deviations more than the mean.
+  static double keys(const AdmissionOptions& options) {
+    const double mean = static_cast<double>(options.expected_keys) / kBuckets;
+    return std::max(1.0, mean + 3 * std::sqrt(mean));
+  }
+
   // Each counter once, by double hashing; two hashes that meet count once.
   template <class Visit>
   void for_counters(Key key, Visit visit) const {
@@ -225,8 +233,8 @@ class Bloom final : public Admission {
   }
 
   const uint32_t count_;
-  uint32_t counters_;
-  uint32_t hashes_;
+  const uint32_t counters_;
+  const uint32_t hashes_;
   std::array<std::vector<uint8_t>, kBuckets> buckets_;
 };
 
@@ -240,10 +248,14 @@ using Made = StatusOr<std::unique_ptr<Admission>>;
 
 Made make_always(const Making&) { return std::make_unique<Always>(); }
 
+Status check_candidates(const Making& m) {
+  const uint64_t most = m.options.candidates_max;
+  if (most >= 1 && most <= uint64_t{1} << 40) return {};
+  return invalid_argument("{}.candidates_max is {}, it must lie in [1, 2^40]", m.what, most);
+}
+
 Made make_count(const Making& m) {
-  if (m.options.candidates_max == 0) {
-    return invalid_argument("{}.candidates_max is 0, it must be >= 1", m.what);
-  }
+  STARLING_RETURN_IF_ERROR(check_candidates(m));
   return std::make_unique<Candidates>(m.options.count, 0, m.options.candidates_max);
 }
 
@@ -260,6 +272,11 @@ Made make_bloom(const Making& m) {
     return invalid_argument("{}.count is {}, a Bloom filter counts to 254", m.what,
                             m.options.count);
   }
+  if (const double counters = Bloom::counters(m.options); counters > UINT32_MAX) {
+    return invalid_argument("{}: {} keys at a rate of {} need {} counters in a bucket, at most {}",
+                            m.what, m.options.expected_keys, m.options.false_positive_rate,
+                            counters, UINT32_MAX);
+  }
   return std::make_unique<Bloom>(m.options);
 }
 
@@ -275,9 +292,7 @@ Made make_score(const Making& m) {
   if (!(m.options.score > 0 && m.options.score <= 1e30)) {
     return invalid_argument("{}.score is {}, it must lie in (0, 1e30]", m.what, m.options.score);
   }
-  if (m.options.candidates_max == 0) {
-    return invalid_argument("{}.candidates_max is 0, it must be >= 1", m.what);
-  }
+  STARLING_RETURN_IF_ERROR(check_candidates(m));
   return std::make_unique<Candidates>(0, m.options.score, m.options.candidates_max);
 }
 

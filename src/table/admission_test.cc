@@ -138,6 +138,16 @@ TEST(Admission, BadOptionsAreRefusedByName) {
   options.expected_keys = 1;
   options.false_positive_rate = NAN;
   refused(options, "false_positive_rate");
+  // More counters than a uint32_t counts.
+  options.expected_keys = uint64_t{1} << 40;
+  options.false_positive_rate = 1e-9;
+  refused(options, "counters");
+  options = kind("count");
+  options.candidates_max = 0;
+  refused(options, "candidates_max");
+  // Rounded up to whole buckets it would be 0 again.
+  options.candidates_max = UINT64_MAX;
+  refused(options, "candidates_max");
   options = kind("probability");
   options.probability = 1.5;
   refused(options, "probability");
