@@ -192,22 +192,27 @@ void DenseVariable::clear() {
   ++version_;
 }
 
-Status DenseVariable::pull(const v1::DensePullPart& part, Message& reply) const {
+Status DenseVariable::check_pull(const v1::DensePullPart& part) const {
   if (part.content() != v1::CONTENT_WEIGHTS) {
-    return unimplemented("{}: only weights can be pulled", proto_.name());
+    return unimplemented("{}: only weights can be pulled; state goes through a checkpoint",
+                         proto_.name());
   }
+  if (!part.has_elements()) return absl::OkStatus();
+  STARLING_ASSIGN_OR_RETURN(const Range range, range_of(&part.elements()));
+  return check_owned(range);
+}
+
+void DenseVariable::pull(const v1::DensePullPart& part, Message& reply) const {
   v1::DensePullReply* out = reply.meta.mutable_pull_reply()->add_dense();
   out->set_variable(proto_.name());
   out->set_version(version_);
   if (part.known_version() == version_) {
     out->set_unchanged(true);
-    return absl::OkStatus();
+    return;
   }
   std::vector<Range> ranges;
   if (part.has_elements()) {
-    STARLING_ASSIGN_OR_RETURN(const Range range, range_of(&part.elements()));
-    STARLING_RETURN_IF_ERROR(check_owned(range));
-    ranges.push_back(range);
+    ranges.push_back(*range_of(&part.elements()));
   } else {
     for (const auto& [at, table] : parts_) ranges.push_back({split_.begin(at), split_.end(at)});
   }
@@ -232,7 +237,6 @@ Status DenseVariable::pull(const v1::DensePullPart& part, Message& reply) const 
   }
   out->set_values_tensor(static_cast<uint32_t>(reply.tensors.size()));
   reply.tensors.push_back(std::move(values));
-  return absl::OkStatus();
 }
 
 void DenseVariable::describe(v1::TableStat& out) const {

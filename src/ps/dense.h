@@ -51,8 +51,10 @@ class DenseVariable {
   // All parts start anew.
   void clear();
 
-  // Appends the values asked for to the reply. InvalidArgument: elements that are not here.
-  Status pull(const v1::DensePullPart& part, Message& reply) const;
+  // InvalidArgument: elements that are not here. Unimplemented: anything but weights.
+  Status check_pull(const v1::DensePullPart& part) const;
+  // Appends the values asked for, which check_pull() has passed, to the reply.
+  void pull(const v1::DensePullPart& part, Message& reply) const;
   void describe(v1::TableStat& out) const;
 
  private:

@@ -10,6 +10,9 @@
 
 namespace starling {
 
+// InvalidArgument: no type for weights in a reply.
+Status check_reply_type(v1::DType dtype);
+
 // Cuts the tensors of `reply` down to the rows of `range`, counted through all of them, and turns
 // float32 values into `dtype` (DTYPE_INVALID: as they are). Answers how many rows the whole reply
 // has. InvalidArgument: no type for weights.

@@ -272,6 +272,7 @@ class Shard {
   struct KeyPush;  // one part of a push by key, checked
   Refusal check_key_push(const Message& request, std::vector<KeyPush>& parts) const;
   Refusal check_push(const Message& request, std::vector<KeyList>& lists) const;
+  Refusal check_pull(const Message& request, std::vector<KeyList>& lists) const;
   bool create_pulled(const Call& call, const std::vector<KeyList>& lists);
   Status pull_existing(const Table& table, std::span<const Key> asked, Message& reply,
                        v1::KeyPullReply* out);

@@ -286,6 +286,29 @@ Status Shard::pull_part(const v1::KeyPullPart& part, const KeyList& list, Messag
   return absl::OkStatus();
 }
 
+// Before a row is made: all that is asked for can be answered.
+Shard::Refusal Shard::check_pull(const Message& request, std::vector<KeyList>& lists) const {
+  if (const Status status = check_reply_type(request.meta.pull().dtype()); !status.ok())
+    return {status};
+  for (const v1::KeyPullPart& part : request.meta.pull().keys()) {
+    const auto keys = part.has_keys_tensor() ? std::optional(part.keys_tensor()) : std::nullopt;
+    Refusal refusal =
+        list_keys(request, part.table(), keys, part.has_key_range() ? &part.key_range() : nullptr,
+                  lists.emplace_back());
+    if (!refusal.status.ok()) return refusal;
+    if (part.content() != v1::CONTENT_WEIGHTS) {
+      return {unimplemented("{}: only weights can be pulled; whole rows go through a checkpoint",
+                            part.table())};
+    }
+  }
+  for (const v1::DensePullPart& part : request.meta.pull().dense()) {
+    auto it = variables_.find(part.variable());
+    if (it == variables_.end()) return {not_found("no variable named {}", part.variable())};
+    if (const Status status = it->second->check_pull(part); !status.ok()) return {status};
+  }
+  return {};
+}
+
 // Counts, admits and makes rows for a pull that asks for it: a numbered operation. False when it
 // was refused.
 bool Shard::create_pulled(const Call& call, const std::vector<KeyList>& lists) {
@@ -330,12 +353,8 @@ void Shard::on(MethodTag<Method::kPsPull>, Call& call) {
     return refuse(call.token, refusal);
   }
   std::vector<KeyList> lists;
-  for (const v1::KeyPullPart& part : option.keys()) {
-    const auto keys = part.has_keys_tensor() ? std::optional(part.keys_tensor()) : std::nullopt;
-    Refusal refusal =
-        list_keys(call.request, part.table(), keys,
-                  part.has_key_range() ? &part.key_range() : nullptr, lists.emplace_back());
-    if (!refusal.status.ok()) return refuse(call.token, refusal);
+  if (Refusal refusal = check_pull(call.request, lists); !refusal.status.ok()) {
+    return refuse(call.token, refusal);
   }
   if (creates && !create_pulled(call, lists)) return;
   Message reply;
@@ -345,11 +364,7 @@ void Shard::on(MethodTag<Method::kPsPull>, Call& call) {
       return refuse(call.token, status);
   }
   for (const v1::DensePullPart& part : option.dense()) {
-    auto it = variables_.find(part.variable());
-    if (it == variables_.end())
-      return refuse(call.token, not_found("no variable named {}", part.variable()));
-    if (const Status status = it->second->pull(part, reply); !status.ok())
-      return refuse(call.token, status);
+    variables_.at(part.variable())->pull(part, reply);
   }
   const StatusOr<uint64_t> total = shape_reply(option.range(), option.dtype(), reply);
   if (!total.ok()) return refuse(call.token, total.status());

@@ -313,6 +313,36 @@ TEST_P(RefusalsTest, Pull) {
   expect_refused(std::move(cases));
 }
 
+TEST_P(RefusalsTest, PullChecksAllBeforeItMakesRows) {
+  std::vector<Case> cases;
+  const auto pull = [&](const std::string& what, StatusCode code,
+                        const std::function<void(v1::PullOption&)>& change) {
+    Message message = numbered();
+    v1::KeyPullPart* part = message.meta.mutable_pull()->add_keys();
+    part->set_table("t");
+    part->set_create(true);
+    part->set_keys_tensor(add(message, keys_of({3})));
+    change(*message.meta.mutable_pull());
+    cases.push_back({what, Method::kPsPull, std::move(message), code});
+  };
+  pull("whole rows", StatusCode::kUnimplemented,
+       [](auto& option) { option.mutable_keys(0)->set_content(v1::CONTENT_ROW); });
+  pull("whole rows that exist", StatusCode::kUnimplemented, [](auto& option) {
+    option.mutable_keys(0)->set_content(v1::CONTENT_ROW);
+    option.mutable_keys(0)->set_create(false);
+    option.mutable_keys(0)->set_existing_only(true);
+  });
+  pull("a type of no weights", StatusCode::kInvalidArgument,
+       [](auto& option) { option.set_dtype(v1::DTYPE_UINT64); });
+  pull("an unknown variable", StatusCode::kNotFound,
+       [](auto& option) { option.add_dense()->set_variable("nobody"); });
+  pull("the state of a variable", StatusCode::kUnimplemented, [](auto& option) {
+    option.add_dense()->set_variable("w");
+    option.mutable_dense(0)->set_content(v1::CONTENT_ROW);
+  });
+  expect_refused(std::move(cases));
+}
+
 TEST_P(RefusalsTest, PushGradByKey) {
   std::vector<Case> cases;
   const auto push = [&](const std::string& what, StatusCode code, Tensor keys, Tensor grads,
