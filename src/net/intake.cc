@@ -89,19 +89,37 @@ Intake::Intake(const NetOptions& options, ServerOptions server, Log log, Metrics
 Intake::~Intake() { stop_pool(); }
 
 Ticket Intake::admit(size_t bytes, std::shared_ptr<Meter> meter) {
-  const size_t used = bytes_.fetch_add(bytes, std::memory_order_relaxed) + bytes;
-  const uint64_t requests = requests_.fetch_add(1, std::memory_order_relaxed) + 1;
+  if (!take_room(bytes, meter.get())) return Ticket();
+  return Ticket(shared_from_this(), std::move(meter), bytes);
+}
+
+// A refusal leaves no trace: what is added and taken away again would be seen by another admit(),
+// refused for it, and would look like room to those who wait. Only one whose bytes were taken
+// between two looks gives its request back, so each of these is paid for by an admission.
+bool Intake::take_room(size_t bytes, const Meter* meter) {
+  size_t used = bytes_.load(std::memory_order_seq_cst);
+  if (!fits(used, bytes, meter)) return false;
+  uint64_t requests = requests_.load(std::memory_order_seq_cst);
+  do {
+    if (requests >= options_.server_requests_max) return false;
+  } while (!requests_.compare_exchange_weak(requests, requests + 1, std::memory_order_seq_cst));
+  while (!bytes_.compare_exchange_weak(used, used + bytes, std::memory_order_seq_cst)) {
+    if (!fits(used, bytes, meter)) {
+      give_back(0);
+      return false;
+    }
+  }
+  return true;
+}
+
+// An idle server takes any legal message; a nearly full one none from those who hold a quarter of
+// it already.
+bool Intake::fits(size_t used, size_t bytes, const Meter* meter) const {
+  if (used == 0) return true;
   const size_t limit = options_.server_bytes_max;
   const size_t held = meter == nullptr ? 0 : meter->bytes.load(std::memory_order_relaxed);
-  // An idle server takes any legal message; a nearly full one none from those who hold a quarter of
-  // it already.
-  const bool alone = used == bytes;
-  const bool greedy = used > limit - limit / 4 && held > 0 && held + bytes > limit / 4;
-  if ((alone || (used <= limit && !greedy)) && requests <= options_.server_requests_max) {
-    return Ticket(shared_from_this(), std::move(meter), bytes);
-  }
-  give_back(bytes);
-  return Ticket();
+  const bool greedy = used + bytes > limit - limit / 4 && held > 0 && held + bytes > limit / 4;
+  return used + bytes <= limit && !greedy;
 }
 
 Status Intake::over_limit() const {
@@ -113,7 +131,7 @@ Status Intake::over_limit() const {
 void Intake::on_room(Function<void() const> task) { on_room_.push_back(std::move(task)); }
 
 void Intake::give_back(size_t bytes) {
-  bytes_.fetch_sub(bytes, std::memory_order_relaxed);
+  bytes_.fetch_sub(bytes, std::memory_order_seq_cst);
   if (requests_.fetch_sub(1, std::memory_order_seq_cst) == 1) tell_if_idle();
   if (waiters_.load(std::memory_order_seq_cst) && waiters_.exchange(false)) {
     for (const auto& task : on_room_) task();

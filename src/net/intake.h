@@ -62,9 +62,9 @@ class Intake : public std::enable_shared_from_this<Intake> {
   const Log& log() const { return log_; }
   Metrics& metrics() { return metrics_; }
 
-  // An empty Ticket when the server is over its limits. `meter` counts what the same connection
-  // holds: as the limit comes near, connections that hold more than their share are turned away
-  // first. Null: nobody is known to hold anything.
+  // An empty Ticket, and nothing else, when the server is over its limits. `meter` counts what the
+  // same connection holds: as the limit comes near, connections that hold more than their share are
+  // turned away first. Null: nobody is known to hold anything.
   Ticket admit(size_t bytes, std::shared_ptr<Meter> meter = nullptr);
   // The status that a refused caller gets.
   Status over_limit() const;
@@ -98,6 +98,8 @@ class Intake : public std::enable_shared_from_this<Intake> {
 
  private:
   friend class Ticket;
+  bool take_room(size_t bytes, const Meter* meter);
+  bool fits(size_t used, size_t bytes, const Meter* meter) const;
   void give_back(size_t bytes);
   void give_back_lent(size_t bytes);
   void tell_if_idle();

@@ -158,6 +158,45 @@ TEST_F(IntakeTest, WhoWaitsForRoomIsToldOnce) {
   EXPECT_EQ(told, 1);
 }
 
+TEST_F(IntakeTest, ARefusalIsNoRoomForThoseWhoWait) {
+  int told = 0;
+  intake_->on_room([&told] { ++told; });
+  const auto refused = [&](size_t bytes) {
+    intake_->wait_for_room();
+    const bool admitted = static_cast<bool>(intake_->admit(bytes));
+    return !admitted && told == 0;
+  };
+  std::vector<Ticket> tickets;
+  while (Ticket ticket = intake_->admit(1000)) tickets.push_back(std::move(ticket));
+  EXPECT_TRUE(refused(1)) << "by the number of requests";
+  tickets.clear();
+  EXPECT_EQ(std::exchange(told, 0), 1);
+  const Ticket large = intake_->admit(90'000);
+  EXPECT_TRUE(refused(20'000)) << "by their bytes";
+  EXPECT_EQ(intake_->in_flight(), 1u);
+  EXPECT_EQ(intake_->bytes_in_flight(), 90'000u);
+}
+
+TEST_F(IntakeTest, RefusalsOnManyThreadsDoNotRefuseEachOther) {
+  // Room for one of them more, which somebody must get, however the others are turned away.
+  for (int round = 0; round < 200; ++round) {
+    const Ticket most = intake_->admit(60'000);
+    std::atomic<int> admitted{0};
+    std::vector<Ticket> tickets(4);
+    {
+      std::vector<Thread> threads;
+      for (Ticket& ticket : tickets) {
+        threads.emplace_back(ThreadOptions{.name = "caller"}, [&] {
+          ticket = intake_->admit(30'000);
+          if (ticket) ++admitted;
+        });
+      }
+    }
+    ASSERT_EQ(admitted, 1) << "round " << round;
+  }
+  EXPECT_EQ(intake_->in_flight(), 0u);
+}
+
 TEST_F(IntakeTest, AStoppingServerRefusesBeforeItLooks) {
   intake_->refuse_new();
   auto sink = std::make_shared<Recorder>();

@@ -3,6 +3,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <future>
+
 #include "net/conformance/child.h"
 #include "net/conformance/raw.h"
 #include "net/conformance/suite.h"
@@ -101,6 +103,54 @@ TEST_P(FastMakers, LargeRepliesArePulledWhereTheProbeWorksAndElseSent) {
 
 INSTANTIATE_TEST_SUITE_P(All, FastMakers, testing::ValuesIn(and_wrapped(fast_makers())),
                          maker_name);
+
+// Runs what stands before it on the lane, and a look at its sockets.
+void turn(Lane& lane) {
+  for (int round = 0; round < 2; ++round) {
+    std::promise<void> ran;
+    std::future<void> done = ran.get_future();
+    lane.post([ran = std::move(ran)]() mutable { ran.set_value(); });
+    done.wait();
+  }
+}
+
+TEST(Full, AServerSleepsUntilThereIsRoom) {
+  NetOptions options = options_for(kFastMaker);
+  options.server_requests_max = 5;
+  // Nothing else wakes its lanes.
+  options.spin = Duration::zero();
+  options.ping_every = options.ping_timeout = seconds(600);
+  World world(kFastMaker, options);
+  Parrot parrot;
+  auto server = world.serve(parrot, 2);
+  constexpr uint64_t kClients = 8;
+  std::vector<std::unique_ptr<Client>> clients;
+  for (uint64_t id = 0; id < kClients; ++id) {
+    clients.push_back(std::make_unique<Client>(world.network()));
+    ASSERT_TRUE(clients[id]
+                    ->call_wait(world.target(*server, id % 2), Method::kPeerCall, ask(kEcho, id),
+                                patience())
+                    .ok());
+  }
+  // Each has one that is not admitted, whoever gets the five.
+  Ends ends;
+  for (uint64_t id = 0; id < 2 * kClients; ++id) {
+    clients[id % kClients]->call(world.target(*server, id % 2), Method::kPeerCall, ask(kHold, id),
+                                 patience(), ends.take(id));
+  }
+  ASSERT_TRUE(parrot.wait_for([&] { return parrot.held() == 5; }));
+  turn(clients[0]->lane());
+  for (uint32_t i = 0; i < 2; ++i) {
+    auto& lane = dynamic_cast<LoopLane&>(server->lane(static_cast<LaneId>(i)));
+    turn(lane);
+    EXPECT_TRUE(wait_until([&] { return lane.asleep(); })) << "lane " << i;
+  }
+  ASSERT_TRUE(parrot.wait_for([&] {
+    parrot.release();
+    return ends.count() == 2 * kClients;
+  }));
+  EXPECT_EQ(ends.count_of(StatusCode::kOk), 2 * kClients);
+}
 
 TEST(Lent, AReplyIsKeptUntilItIsReleased) {
   World world(kFastMaker);

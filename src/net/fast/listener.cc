@@ -248,7 +248,10 @@ FastListener::~FastListener() { close(); }
 
 void FastListener::open_door(std::vector<Socket> sockets) {
   // The intake may outlive the listener, so the task holds the ports and not the listener.
-  intake_->on_room([intake = intake_.get(), ports = ports_] { serve_held_back(*intake, ports); });
+  intake_->on_room([intake = intake_.get(), ports = ports_] {
+    for (uint32_t i = 0; i < ports.size(); ++i)
+      Port::serve_held_back(ports[i], *intake->lane(static_cast<LaneId>(i)));
+  });
   // Accepting is rare, so the door never spins.
   door_ = LoopLane::start({.name = "door", .spin = Duration::zero()});
   auto shared_sockets = std::make_shared<std::vector<Socket>>(std::move(sockets));
@@ -320,20 +323,6 @@ void FastListener::enter(ServerConnection::Setup setup) {
 }
 
 void FastListener::drop(Entry* entry) { entries_.erase(entry); }
-
-// The peers that hold least come first.
-void FastListener::serve_held_back(Intake& intake,
-                                   const std::vector<std::shared_ptr<Port>>& ports) {
-  for (uint32_t i = 0; i < ports.size(); ++i) {
-    intake.lane(static_cast<LaneId>(i))->post([port = ports[i]] {
-      Port::Connections waiting = port->all();
-      std::erase_if(waiting, [](const auto& connection) { return !connection->held_back(); });
-      std::sort(waiting.begin(), waiting.end(),
-                [](const auto& a, const auto& b) { return a->held_bytes() < b->held_bytes(); });
-      for (const auto& connection : waiting) connection->retry();
-    });
-  }
-}
 
 void FastListener::on_every_lane(const Function<void(uint32_t) const>& task) {
   for (uint32_t i = 0; i < ports_.size(); ++i) {
@@ -412,6 +401,20 @@ FastListener::Port::Connections FastListener::Port::close() {
     closed_ = true;
   }
   return all();
+}
+
+// The peers that hold least come first.
+void FastListener::Port::serve_held_back(const std::shared_ptr<Port>& port, Lane& lane) {
+  if (port->serve_posted_.exchange(true, std::memory_order_acq_rel)) return;
+  lane.post([port] {
+    // First: room that comes from now on needs another look.
+    port->serve_posted_.exchange(false, std::memory_order_acq_rel);
+    Connections waiting = port->all();
+    std::erase_if(waiting, [](const auto& connection) { return !connection->held_back(); });
+    std::sort(waiting.begin(), waiting.end(),
+              [](const auto& a, const auto& b) { return a->held_bytes() < b->held_bytes(); });
+    for (const auto& connection : waiting) connection->retry();
+  });
 }
 
 }  // namespace starling

@@ -5,6 +5,7 @@
 // Uses: net. Threads: Listener's calls from any; the rest on the door's lane.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <unordered_map>
 #include <vector>
@@ -41,8 +42,12 @@ class FastListener final : public Listener {
     Connections all() const;
     // Takes no more; gives those that are there.
     Connections close();
+    // Has those that are held back tried again on `lane`, which is this port's. Asked again before
+    // that has begun, once.
+    static void serve_held_back(const std::shared_ptr<Port>& port, Lane& lane);
 
    private:
+    std::atomic<bool> serve_posted_{false};
     mutable Mutex mutex_;
     std::unordered_map<ServerConnection*, std::shared_ptr<ServerConnection>> connections_
         ABSL_GUARDED_BY(mutex_);
@@ -56,7 +61,6 @@ class FastListener final : public Listener {
   void accept_from(const Socket& listening);
   void enter(ServerConnection::Setup setup);
   void drop(Entry* entry);
-  static void serve_held_back(Intake& intake, const std::vector<std::shared_ptr<Port>>& ports);
   // Runs the task on every lane and waits until all have.
   void on_every_lane(const Function<void(uint32_t) const>& task);
 
