@@ -230,6 +230,23 @@ TEST_P(HostileFrames, LengthsAboveTheLimitEndTheConnectionWithoutAnAllocation) {
   expect_well();
 }
 
+TEST_P(HostileFrames, AReplyToAServerEndsTheConnectionWithoutAnAllocation) {
+  // Nor does it look like a frame that stops half way.
+  serve({.ping_timeout = seconds(600)});
+  RawPeer peer = connect();
+  ASSERT_TRUE(peer.shake_hands(kToken).ok());
+  FrameHeader header{.kind = FrameKind::kReply, .request_id = 5};
+  header.meta_bytes = 5;
+  header.tensor_count = 1;
+  header.payload_bytes = uint64_t{1} << 30;
+  std::array<std::byte, kFrameHeaderBytes> head;
+  encode_header(header, head);
+  ASSERT_TRUE(peer.send(head));
+  // Not a byte of the message was waited for.
+  EXPECT_TRUE(peer.is_closed());
+  expect_well();
+}
+
 TEST_P(HostileFrames, ABadMessageEndsThatRequestOnly) {
   serve({});
   RawPeer peer = connect();

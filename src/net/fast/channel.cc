@@ -171,11 +171,12 @@ void FastChannel::on_frame(Frame& frame) {
     case FrameKind::kGoaway:
       return on_goaway(frame.header.status);
     case FrameKind::kPong:
-    case FrameKind::kRequest:
     case FrameKind::kCancel:
     case FrameKind::kRelease:
     case FrameKind::kResend:
       return;  // a server has no reason to send these; they change nothing
+    case FrameKind::kRequest:
+      return;  // never comes out of a client's reader
   }
 }
 

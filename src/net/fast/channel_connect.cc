@@ -173,7 +173,8 @@ void FastChannel::on_ready(const ServerHello& hello) {
   loop_.cancel(std::exchange(timer_, TimerId{}));
   state_ = State::kReady;
   trouble_ = absl::OkStatus();
-  reader_ = std::make_unique<FrameReader>(shared_->limits, shared_->pool, shared_->counters);
+  reader_ = std::make_unique<FrameReader>(FrameKind::kReply, shared_->limits, shared_->pool,
+                                          shared_->counters);
   writer_.clear();
   heard_ = true;
   pinged_ = false;

@@ -48,7 +48,7 @@ ServerConnection::ServerConnection(std::shared_ptr<FastShared> shared,
       pull_(setup.pull),
       socket_(std::move(setup.socket)),
       out_(shared_->counters, socket_.fd()),
-      reader_(shared_->limits, shared_->pool, shared_->counters),
+      reader_(FrameKind::kRequest, shared_->limits, shared_->pool, shared_->counters),
       admit_([this](const FrameHeader& header) { return admit(header); }) {}
 
 ServerConnection::~ServerConnection() = default;
@@ -211,9 +211,10 @@ void ServerConnection::on_frame(Frame& frame) {
     case FrameKind::kResend:
       return on_resend(id);
     case FrameKind::kPong:
-    case FrameKind::kReply:
     case FrameKind::kGoaway:
       return;  // a client has no reason to send these; they change nothing
+    case FrameKind::kReply:
+      return;  // never comes out of a server's reader
   }
 }
 

@@ -126,6 +126,12 @@ FrameReader::Result FrameReader::on_header() {
     why_ = header.status();
     return Result::kBroken;
   }
+  const bool is_message = header->kind == FrameKind::kRequest || header->kind == FrameKind::kReply;
+  if (is_message && header->kind != takes_) {
+    why_ = header->kind == FrameKind::kReply ? invalid_argument("a reply came to a server")
+                                             : invalid_argument("a request came to a client");
+    return Result::kBroken;
+  }
   frame_.header = *header;
   part_ = Part::kAdmission;
   return Result::kFrame;

@@ -56,8 +56,10 @@ static_assert(!is_tiny(kFrameHeaderBytes + 1 + lend_bytes(1)));
 
 class FrameReader {
  public:
-  FrameReader(FrameLimits limits, BufferPool& pool, FastCounters& counters)
-      : limits_(limits), pool_(pool), counters_(counters) {}
+  // `takes` is the one kind of message that this end is sent: kRequest or kReply. The other one is
+  // a broken stream, and never allocated for.
+  FrameReader(FrameKind takes, FrameLimits limits, BufferPool& pool, FastCounters& counters)
+      : takes_(takes), limits_(limits), pool_(pool), counters_(counters) {}
 
   // Asked once a header has come and before anything is allocated; false holds the stream back
   // until the next read().
@@ -87,6 +89,7 @@ class FrameReader {
   void prepare_body();
   Result on_body();
 
+  const FrameKind takes_;
   const FrameLimits limits_;
   BufferPool& pool_;
   FastCounters& counters_;

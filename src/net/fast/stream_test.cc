@@ -82,8 +82,25 @@ TEST_F(StreamTest, FramesComeOutAsTheyWentInHoweverTheyAreCutUp) {
   const std::vector<size_t> payloads = {8, 8, 5000, 8, 100, 4096, 8, 70'000, 5000, 8, 1, 20, 8};
   const std::string bytes = written(payloads);
   for (const size_t crumb : {1u, 7u, 48u, 64u, 100u, 113u, 5000u, 200'000u}) {
-    FrameReader reader({}, pool_, counters_);
+    FrameReader reader(FrameKind::kRequest, {}, pool_, counters_);
     EXPECT_EQ(read_in(reader, bytes, crumb), payloads) << crumb;
+  }
+}
+
+TEST_F(StreamTest, AMessageOfTheOtherEndIsBrokenAtItsHeader) {
+  for (const auto& [takes, comes] : {std::pair{FrameKind::kReply, FrameKind::kRequest},
+                                     std::pair{FrameKind::kRequest, FrameKind::kReply}}) {
+    FrameReader reader(takes, {}, pool_, counters_);
+    FrameReader::Admit admit = [](const FrameHeader&) {
+      ADD_FAILURE() << "about to allocate";
+      return true;
+    };
+    const auto frame = encode_frame({.kind = comes}, message_of_bytes(8));
+    ASSERT_TRUE(frame.ok());
+    ASSERT_EQ(::send(out_.fd(), frame->head.data(), kFrameHeaderBytes, 0),
+              static_cast<ssize_t>(kFrameHeaderBytes));
+    EXPECT_EQ(reader.read(in_.fd(), admit), FrameReader::Result::kBroken);
+    EXPECT_EQ(reader.why().code(), StatusCode::kInvalidArgument);
   }
 }
 
@@ -91,11 +108,11 @@ TEST_F(StreamTest, OnlySmallPayloadsAreEverCopied) {
   const std::string large = written({5000, 70'000, 5000});
   const std::string mixed = written({8, 5000, 8, 8, 70'000, 8});
   for (const size_t crumb : {1u, 64u, 100u, 200'000u}) {
-    FrameReader reader({}, pool_, counters_);
+    FrameReader reader(FrameKind::kRequest, {}, pool_, counters_);
     uint64_t before = copied();
     read_in(reader, large, crumb);
     EXPECT_EQ(copied(), before) << crumb;
-    FrameReader second({}, pool_, counters_);
+    FrameReader second(FrameKind::kRequest, {}, pool_, counters_);
     before = copied();
     read_in(second, mixed, crumb);
     EXPECT_LE(copied() - before, 4u * 8) << crumb;
@@ -122,7 +139,7 @@ TEST_F(StreamTest, AFrameThatIsDroppedTakesNoSpacerAway) {
   writer_.push(*encode_frame({}, message_of_bytes(5000)));
   ASSERT_TRUE(writer_.drop(7));
   const std::string bytes = written({});
-  FrameReader reader({}, pool_, counters_);
+  FrameReader reader(FrameKind::kRequest, {}, pool_, counters_);
   read_in(reader, bytes, bytes.size());
   EXPECT_LE(copied(), 8u);
 }
