@@ -99,8 +99,12 @@ class FaultyChannel final : public Channel, public ChannelSink {
     std::vector<CallId> all;
     all.reserve(calls_.size());
     for (const auto& [outer, call] : calls_) all.push_back(outer);
-    for (const CallId outer : all)
-      end(outer, unavailable("{}: the connection was cut on purpose", name_));
+    const auto alive = alive_;
+    const Status why = unavailable("{}: the connection was cut on purpose", name_);
+    for (const CallId outer : all) {
+      end(outer, why);
+      if (!*alive) return;  // the end of a call may be the end of the channel
+    }
   }
 
   const FaultOptions options_;

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <set>
 
 #include "net/net_testing.h"
@@ -17,7 +18,9 @@ class Sink : public ChannelSink {
  public:
   void finished(CallId id, StatusOr<Message> result) override {
     ends.emplace_back(id, result.status());
+    if (then) then();
   }
+  std::function<void()> then;
   std::vector<std::pair<CallId, Status>> ends;
 };
 
@@ -100,6 +103,14 @@ TEST_F(Faulty, ACutEndsEveryCallInFlight) {
   ASSERT_EQ(sink_.ends.size(), 2u);
   for (const auto& [id, status] : sink_.ends) EXPECT_EQ(status.code(), StatusCode::kUnavailable);
   EXPECT_TRUE(told_.starts.empty());
+}
+
+TEST_F(Faulty, AChannelMayGoInTheEndOfACallThatWasCut) {
+  open({.cut = 1});
+  sink_.then = [&] { channel_.reset(); };
+  for (uint64_t id = 1; id <= 10; ++id) start(id);
+  run(seconds(1));
+  EXPECT_EQ(sink_.ends.size(), 1u);
 }
 
 TEST_F(Faulty, ACancelledCallEndsNowhere) {

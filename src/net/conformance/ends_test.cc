@@ -360,6 +360,29 @@ TEST_P(EndsOfCalls, AClientThatGoesEndsItsCalls) {
   for (uint64_t id = 1; id <= 50; ++id) EXPECT_EQ(ends.times(id), 1);
 }
 
+TEST_P(EndsOfCalls, AClientMayGoInTheEndOfALostCall) {
+  World world(GetParam());
+  Parrot parrot;
+  auto server = world.serve(parrot);
+  const Target target = world.target(*server);
+  auto client = std::make_unique<Client>(world.network());
+  Ends ends;
+  for (uint64_t id = 1; id <= 10; ++id) {
+    client->call(target, Method::kPeerCall, ask(kHold, id), patience(),
+                 [&, done = ends.take(id)](StatusOr<Message> result) mutable {
+                   // On the client's lane, inside of what tells the others.
+                   const auto last = std::move(client);
+                   done(std::move(result));
+                 });
+  }
+  ASSERT_TRUE(parrot.wait_for([&] { return parrot.held() == 10; }));
+  server.reset();
+  ASSERT_TRUE(ends.wait(10));
+  EXPECT_EQ(ends.count_of(StatusCode::kUnavailable), 1u);
+  EXPECT_EQ(ends.count_of(StatusCode::kCancelled), 9u);
+  parrot.release();
+}
+
 TEST_P(EndsOfCalls, AServerThatGoesEndsTheCallsThatItsHandlerHolds) {
   World world(GetParam());
   Parrot parrot;

@@ -83,6 +83,7 @@ class InprocChannel final : public Channel {
         backoff_(milliseconds(1), milliseconds(100), registry_->channels.fetch_add(1)) {}
 
   ~InprocChannel() override {
+    *alive_ = false;
     lane_->cancel(retry_);
     disconnect();
   }
@@ -112,8 +113,11 @@ class InprocChannel final : public Channel {
   void server_gone() {
     auto lost = std::exchange(in_flight_, {});
     disconnect();
+    const auto alive = alive_;
+    const Status why = unavailable("{}: the server has stopped", target_.to_string());
     for (const auto& [id, sink] : lost) {
-      sink_.finished(id, unavailable("{}: the server has stopped", target_.to_string()));
+      sink_.finished(id, why);
+      if (!*alive) return;
     }
     send_waiting();
   }
@@ -158,6 +162,8 @@ class InprocChannel final : public Channel {
   std::map<CallId, std::weak_ptr<ReplySink>> in_flight_;
   Backoff backoff_;
   TimerId retry_{};
+  // The end of a call may be the end of the channel.
+  const std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };
 
 class InprocChannel::Sink final : public ReplySink {
