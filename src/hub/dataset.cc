@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "hub/rates.h"
+#include "wire/enums.h"
 
 namespace starling {
 namespace {
@@ -32,6 +33,9 @@ Status check(const DatasetOptions& options) {
   const v1::StartSampleOption& option = options.start;
   const DealerOptions dealer = dealer_options(option);
   if (option.dataset().empty()) return invalid_argument("Hub.StartSample: dataset has no name");
+  STARLING_RETURN_IF_ERROR(check_enum(option.purpose(), "Hub.StartSample: purpose"));
+  STARLING_RETURN_IF_ERROR(check_enum(option.kind(), "Hub.StartSample: kind"));
+  STARLING_RETURN_IF_ERROR(check_enum(option.on_bad_line(), "Hub.StartSample: on_bad_line"));
   if (option.files().empty()) {
     return invalid_argument("Hub.StartSample: dataset {} has no files", option.dataset());
   }

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 
+#include "wire/enums.h"
+
 namespace starling {
 namespace {
 
@@ -242,9 +244,9 @@ StatusOr<FormatOptions> format_options(const v1::StartSampleOption& option) {
 StatusOr<std::vector<FieldOptions>> field_options(const v1::StartSampleOption& option) {
   std::vector<FieldOptions> out;
   for (const v1::FieldOptions& field : option.fields()) {
-    if (!v1::FieldKind_IsValid(field.kind()) || !v1::Pooling_IsValid(field.pooling())) {
-      return invalid_argument("field {}: no such kind or pooling", field.name());
-    }
+    const std::string what = "field " + field.name();
+    STARLING_RETURN_IF_ERROR(check_enum(field.kind(), what + ": kind"));
+    STARLING_RETURN_IF_ERROR(check_enum(field.pooling(), what + ": pooling"));
     FieldOptions& one = out.emplace_back();
     one.name = field.name();
     one.kind = static_cast<FieldKind>(field.kind());

@@ -103,7 +103,13 @@ TEST(HubOptions, FieldKindsOfTheProtocolAreThoseOfTheData) {
   EXPECT_EQ(static_cast<int>(v1::POOLING_NONE), static_cast<int>(FieldPooling::kNone));
   v1::StartSampleOption option;
   option.add_fields()->set_kind(static_cast<v1::FieldKind>(99));
-  EXPECT_EQ(field_options(option).status().code(), StatusCode::kInvalidArgument);
+  option.mutable_fields(0)->set_name("f");
+  EXPECT_EQ(message_of(field_options(option).status()),
+            "field f: kind is 99, which FieldKind does not have");
+  option.mutable_fields(0)->set_kind(v1::FIELD_KIND_KEYS);
+  option.mutable_fields(0)->set_pooling(static_cast<v1::Pooling>(99));
+  EXPECT_EQ(message_of(field_options(option).status()),
+            "field f: pooling is 99, which Pooling does not have");
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "ps/cut_restore.h"
+#include "wire/enums.h"
 
 namespace starling {
 namespace {
@@ -93,6 +94,8 @@ Status CutSaver::check(const v1::SaveOption& option, std::vector<std::string>& t
   if (option.cut_id() == 0) return invalid_argument("Ps.Save: no cut id");
   if (option.path().empty())
     return invalid_argument("Ps.Save: cut {} has no path", option.cut_id());
+  STARLING_RETURN_IF_ERROR(check_enum(option.mode(), "Ps.Save: mode"));
+  STARLING_RETURN_IF_ERROR(check_enum(option.filter(), "Ps.Save: filter"));
   if (option.mode() == v1::SAVE_MODE_INCREMENTAL && option.filter() != v1::SAVE_FILTER_ALL) {
     return invalid_argument("Ps.Save: an incremental cut takes all rows, not those of {}",
                             v1::SaveFilter_Name(option.filter()));

@@ -212,6 +212,12 @@ TEST_F(CutSaverTest, WhatCannotBeSavedIsRefused) {
   option = job.save_option(kDirectory, 2, 1);
   option.set_filter(v1::SAVE_FILTER_DELTA);
   EXPECT_EQ(job.begin(option).code(), StatusCode::kInvalidArgument);
+  option = job.save_option(kDirectory, 1);
+  option.set_filter(static_cast<v1::SaveFilter>(9));
+  EXPECT_THAT(std::string(message_of(job.begin(option))), HasSubstr("filter is 9"));
+  option = job.save_option(kDirectory, 1);
+  option.set_mode(static_cast<v1::SaveMode>(9));
+  EXPECT_THAT(std::string(message_of(job.begin(option))), HasSubstr("mode is 9"));
   job.bench(0).join(0, 2);
   option = job.save_option(kDirectory, 1);
   option.set_clock(5);

@@ -27,6 +27,10 @@ Status check_manifest(const ckpt::Manifest& manifest, const std::string& url) {
                      kManifestFormat);
   }
   if (manifest.cut_id() == 0) return data_loss("{}: cut number 0", url);
+  if (!ckpt::Mode_IsValid(manifest.mode()) || !v1::SaveFilter_IsValid(manifest.filter())) {
+    return data_loss("{}: mode {} and filter {}, this program does not know both", url,
+                     static_cast<int>(manifest.mode()), static_cast<int>(manifest.filter()));
+  }
   if (manifest.mode() == ckpt::MODE_INCREMENTAL &&
       (manifest.base_cut() == 0 || manifest.base_cut() >= manifest.cut_id() ||
        !is_plain_name(manifest.base()))) {

@@ -114,6 +114,12 @@ TEST_F(ManifestTest, ManifestsThatMakeNoSenseAreRefused) {
   bad.mutable_files(0)->set_bucket_end(kBuckets + 1);
   EXPECT_TRUE(refused(bad));
   bad = good;
+  bad.set_mode(static_cast<ckpt::Mode>(9));
+  EXPECT_TRUE(refused(bad));
+  bad = good;
+  bad.set_filter(static_cast<v1::SaveFilter>(9));
+  EXPECT_TRUE(refused(bad));
+  bad = good;
   bad.set_mode(ckpt::MODE_INCREMENTAL);
   bad.set_base_cut(4);
   bad.set_base("cut-000000000004");

@@ -6,6 +6,7 @@
 #include <span>
 
 #include "store/hash.h"
+#include "wire/enums.h"
 
 namespace starling {
 namespace {
@@ -39,9 +40,8 @@ StatusOr<PreparedField> decode_field(const Message& message, const v1::FieldLayo
   field.name = proto.field();
   const std::string what = fmt::format("{}.{}", part.table, field.name);
   if (field.name.empty()) return invalid_argument("{}: a field has no name", part.table);
-  if (!v1::Travel_IsValid(proto.travel()) || !v1::Pooling_IsValid(proto.pooling())) {
-    return invalid_argument("{}: unknown travel or pooling", what);
-  }
+  STARLING_RETURN_IF_ERROR(check_enum(proto.travel(), what + ".travel"));
+  STARLING_RETURN_IF_ERROR(check_enum(proto.pooling(), what + ".pooling"));
   field.pooled = proto.travel() == v1::TRAVEL_POOLED;
   if (field.pooled && proto.pooling() == v1::POOLING_NONE) {
     return invalid_argument("{}: a sequence travels as rows", what);

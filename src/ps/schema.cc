@@ -12,6 +12,7 @@
 #include "base/rng.h"
 #include "base/whole.h"
 #include "table/hash.h"
+#include "wire/enums.h"
 
 namespace starling {
 namespace {
@@ -129,6 +130,7 @@ StatusOr<AdmissionOptions> admission_options(const v1::TableOptions& proto,
   values.take("threshold", options.score);
   values.take("candidates_max", options.candidates_max);
   STARLING_RETURN_IF_ERROR(values.nothing_left());
+  STARLING_RETURN_IF_ERROR(check_enum(proto.not_admitted(), proto.name() + ".not_admitted"));
   options.reads_initializer = proto.not_admitted() == v1::NOT_ADMITTED_INITIALIZER;
   return options;
 }
@@ -265,6 +267,7 @@ StatusOr<TableOptions> table_options(const v1::TableOptions& proto, uint64_t see
     }
     options.rest_score_min = second.threshold();
   }
+  STARLING_RETURN_IF_ERROR(check_enum(proto.nan_policy(), name + ".nan_policy"));
   options.refuse_nonfinite = proto.nan_policy() == v1::NAN_POLICY_REFUSE;
   return options;
 }
@@ -284,6 +287,8 @@ StatusOr<DenseOptions> dense_options(const v1::DenseOptions& proto, uint64_t see
                             schedule_options(proto.schedule(), name + ".schedule"));
   STARLING_ASSIGN_OR_RETURN(options.initializer,
                             initializer_options(proto.initializer(), name + ".initializer"));
+  STARLING_RETURN_IF_ERROR(check_enum(proto.reduce(), name + ".reduce"));
+  STARLING_RETURN_IF_ERROR(check_enum(proto.nan_policy(), name + ".nan_policy"));
   options.refuse_nonfinite = proto.nan_policy() == v1::NAN_POLICY_REFUSE;
   return options;
 }

@@ -82,6 +82,26 @@ TEST(Schema, TheWholeNumbersOfARuleAreTaken) {
   EXPECT_EQ(options->schedule.factor, 0.5);
 }
 
+TEST(Schema, ANumberThatAnEnumDoesNotHaveIsRefused) {
+  v1::TableOptions table = plain();
+  table.set_nan_policy(static_cast<v1::NanPolicy>(7));
+  EXPECT_THAT(std::string(message_of(table_options(table, 1).status())),
+              HasSubstr("t.nan_policy is 7"));
+  table = plain();
+  table.set_not_admitted(static_cast<v1::NotAdmitted>(7));
+  EXPECT_THAT(std::string(message_of(table_options(table, 1).status())),
+              HasSubstr("t.not_admitted is 7"));
+  v1::DenseOptions variable;
+  variable.set_name("w");
+  variable.set_reduce(static_cast<v1::Reduce>(7));
+  EXPECT_THAT(std::string(message_of(dense_options(variable, 1).status())),
+              HasSubstr("w.reduce is 7"));
+  variable.set_reduce(v1::REDUCE_SUM);
+  variable.set_nan_policy(static_cast<v1::NanPolicy>(7));
+  EXPECT_THAT(std::string(message_of(dense_options(variable, 1).status())),
+              HasSubstr("w.nan_policy is 7"));
+}
+
 TEST(Schema, AnUnknownValueIsRefusedByName) {
   v1::TableOptions table = plain();
   *table.mutable_admission() = rule_of("count", {{"number", 3}});

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "scheduler/mutants.h"
+#include "wire/enums.h"
 
 namespace starling {
 namespace {
@@ -55,6 +56,8 @@ Status Cuts::start(Turn& turn, const v1::SaveJobOption& option, uint64_t cut_id,
                                v1::CutPhase_Name(record_.cut().phase()));
   }
   v1::SaveOption save_option = option.save();
+  STARLING_RETURN_IF_ERROR(check_enum(save_option.mode(), "Scheduler.Save: mode"));
+  STARLING_RETURN_IF_ERROR(check_enum(save_option.filter(), "Scheduler.Save: filter"));
   if (save_option.path().empty()) {
     if (options_.checkpoint_path.empty()) {
       return invalid_argument(

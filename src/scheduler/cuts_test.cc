@@ -108,6 +108,22 @@ TEST_F(CutsTest, ASecondOneIsRefusedByNameAndARepeatIsNot) {
   EXPECT_THAT(other.meta.status().message(), HasSubstr("cut 1"));
 }
 
+TEST_F(CutsTest, AModeOrFilterThatNobodyKnowsStartsNone) {
+  const auto refused = [&](const std::function<void(v1::SaveOption&)>& change) {
+    Message request;
+    request.meta.mutable_save_job()->set_action(v1::SAVE_ACTION_START);
+    change(*request.meta.mutable_save_job()->mutable_save());
+    const Message reply = world_.call_numbered(trainer_, Method::kSchedulerSave, request);
+    EXPECT_EQ(code_of(reply), StatusCode::kInvalidArgument);
+    return reply.meta.status().message();
+  };
+  EXPECT_THAT(refused([](auto& save) { save.set_mode(static_cast<v1::SaveMode>(9)); }),
+              HasSubstr("mode is 9"));
+  EXPECT_THAT(refused([](auto& save) { save.set_filter(static_cast<v1::SaveFilter>(9)); }),
+              HasSubstr("filter is 9"));
+  EXPECT_EQ(phase(), v1::CUT_PHASE_UNKNOWN);
+}
+
 TEST_F(CutsTest, CanBeCancelledAndTheJobGoesOn) {
   save(v1::SAVE_ACTION_START);
   EXPECT_EQ(code_of(save(v1::SAVE_ACTION_CANCEL)), StatusCode::kOk);

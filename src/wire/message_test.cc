@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "wire/enums.h"
 #include "wire/wire_testing.h"
 
 namespace starling {
@@ -14,6 +15,14 @@ TEST(StatusProto, RoundTripsEveryCode) {
     to_proto(status, &proto);
     EXPECT_EQ(from_proto(proto), status);
   }
+}
+
+TEST(Enums, ANumberThatTheEnumDoesNotHaveIsNamed) {
+  EXPECT_TRUE(check_enum(v1::NAN_POLICY_SKIP_ROW, "t.nan_policy").ok());
+  const Status status = check_enum(static_cast<v1::NanPolicy>(7), "t.nan_policy");
+  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(message_of(status), "t.nan_policy is 7, which NanPolicy does not have");
+  EXPECT_FALSE(check_enum(static_cast<v1::NanPolicy>(-1), "t.nan_policy").ok());
 }
 
 TEST(StatusProto, OkIsEmpty) {

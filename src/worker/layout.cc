@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "wire/enums.h"
 
 namespace starling {
 namespace {
@@ -104,6 +105,8 @@ Status StepLayout::add_field(const v1::TrainerField& field, const std::vector<Te
   }
   Part part;
   part.table = static_cast<uint32_t>(table - tables_.begin());
+  STARLING_RETURN_IF_ERROR(check_enum(field.travel(), what + ": travel"));
+  STARLING_RETURN_IF_ERROR(check_enum(field.pooling(), what + ": pooling"));
   part.pooled = field.travel() == v1::TRAVEL_POOLED;
   if (part.pooled && field.pooling() == v1::POOLING_NONE) {
     return invalid_argument("{}: a sequence travels as rows only", what);

@@ -340,6 +340,11 @@ TEST(Layout, RefusesWhatDoesNotFit) {
   EXPECT_THAT(refused([](auto& l) { l.set_samples(0); }), HasSubstr("without samples"));
   EXPECT_THAT(refused([](auto& l) { l.set_samples(6); }), HasSubstr("6 samples"));
   EXPECT_THAT(refused([](auto& l) { l.mutable_fields(0)->set_table("x"); }), HasSubstr("'x'"));
+  EXPECT_THAT(refused([](auto& l) { l.mutable_fields(0)->set_travel(static_cast<v1::Travel>(9)); }),
+              HasSubstr("travel is 9"));
+  EXPECT_THAT(
+      refused([](auto& l) { l.mutable_fields(0)->set_pooling(static_cast<v1::Pooling>(9)); }),
+      HasSubstr("pooling is 9"));
   EXPECT_THAT(refused([](auto& l) { l.mutable_fields(0)->set_positions_tensor(999); }),
               HasSubstr("tensor 999"));
   EXPECT_THAT(refused([](auto& l) { l.mutable_fields(0)->clear_positions_tensor(); }),

@@ -175,6 +175,19 @@ TEST_P(HubTest, RefusesWhatCannotBe) {
   other.set_first_epoch(9);
   other.mutable_format()->set_name("parquet");
   EXPECT_EQ(trainer.hub->start(other, soon()).status().code(), StatusCode::kInvalidArgument);
+  const auto refused = [&](const std::function<void(v1::StartSampleOption&)>& change) {
+    v1::StartSampleOption strange = option;
+    strange.set_dataset("strange");
+    strange.set_first_epoch(99);
+    change(strange);
+    return std::string(message_of(trainer.hub->start(strange, soon()).status()));
+  };
+  EXPECT_THAT(refused([](auto& o) { o.set_purpose(static_cast<v1::Purpose>(9)); }),
+              HasSubstr("purpose is 9"));
+  EXPECT_THAT(refused([](auto& o) { o.set_kind(static_cast<v1::DatasetKind>(9)); }),
+              HasSubstr("kind is 9"));
+  EXPECT_THAT(refused([](auto& o) { o.set_on_bad_line(static_cast<v1::OnBadLine>(9)); }),
+              HasSubstr("on_bad_line is 9"));
   const auto unknown = trainer.ask(trainer.hub->hubs()[0], "nothing", 1);
   EXPECT_EQ(unknown.status().code(), StatusCode::kNotFound) << unknown.status();
 }
