@@ -3,8 +3,6 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <future>
-
 #include "net/conformance/child.h"
 #include "net/conformance/raw.h"
 #include "net/conformance/suite.h"
@@ -103,16 +101,6 @@ TEST_P(FastMakers, LargeRepliesArePulledWhereTheProbeWorksAndElseSent) {
 
 INSTANTIATE_TEST_SUITE_P(All, FastMakers, testing::ValuesIn(and_wrapped(fast_makers())),
                          maker_name);
-
-// Runs what stands before it on the lane, and a look at its sockets.
-void turn(Lane& lane) {
-  for (int round = 0; round < 2; ++round) {
-    std::promise<void> ran;
-    std::future<void> done = ran.get_future();
-    lane.post([ran = std::move(ran)]() mutable { ran.set_value(); });
-    done.wait();
-  }
-}
 
 TEST(Full, AServerSleepsUntilThereIsRoom) {
   NetOptions options = options_for(kFastMaker);

@@ -1,7 +1,10 @@
 // Ends that lie, stammer or say nothing: they are refused, and nobody else notices.
 
+#include <unistd.h>
+
 #include "net/conformance/raw.h"
 #include "net/conformance/suite.h"
+#include "net/fast/proof.h"
 
 namespace starling::conformance {
 namespace {
@@ -366,9 +369,7 @@ class HostileServer : public testing::TestWithParam<bool> {
   HostileServer()
       : world_(Maker{.name = "fast", .protocol = Protocol::kFast, .faulty = GetParam()}),
         client_(world_.network()) {
-    client_.call(
-        {.address = {.protocol = Protocol::kFast, .host = "127.0.0.1", .port = listener_.port()}},
-        Method::kPeerCall, ask(kEcho, 1), patience(), ends_.take(1));
+    client_.call(target(), Method::kPeerCall, ask(kEcho, 1), patience(), ends_.take(1));
   }
   // Waits for the client's hello and answers with this one.
   void answer(RawPeer& peer, const ServerHello& hello, std::byte version = std::byte{1}) {
@@ -377,6 +378,30 @@ class HostileServer : public testing::TestWithParam<bool> {
     encode(hello, bytes);
     bytes[4] = version;
     ASSERT_TRUE(peer.send(bytes));
+  }
+
+  // The same as an honest server would.
+  void shake_hands(RawPeer& peer) {
+    const std::string bytes = peer.receive(ClientHello::kBytes);
+    ASSERT_EQ(bytes.size(), ClientHello::kBytes);
+    ServerHello hello{.token_required = true, .pid = static_cast<uint32_t>(::getpid())};
+    const auto client = std::as_bytes(std::span(bytes)).first<ClientHello::kBytes>();
+    hello.proof = prove(ProofOf::kServer, kToken, client, hello);
+    std::array<std::byte, ServerHello::kBytes> mine;
+    encode(hello, mine);
+    ASSERT_TRUE(peer.send(mine));
+    ASSERT_EQ(peer.receive(ClientProof::kBytes).size(), ClientProof::kBytes);
+  }
+  // Waits until the client has read all that was sent.
+  void wait_for_pong(RawPeer& peer) {
+    ASSERT_TRUE(peer.send(encode_control({.kind = FrameKind::kPing}).bytes()));
+    const auto answer = peer.receive_frame();
+    ASSERT_TRUE(answer.has_value());
+    ASSERT_EQ(answer->header.kind, FrameKind::kPong);
+  }
+  Target target() const {
+    return {
+        .address = {.protocol = Protocol::kFast, .host = "127.0.0.1", .port = listener_.port()}};
   }
 
   World world_;
@@ -415,6 +440,24 @@ TEST_P(HostileServer, ThatTalksGarbageIsNotBelieved) {
   ASSERT_TRUE(peer.send(std::string(ServerHello::kBytes, 'g')));
   ASSERT_TRUE(ends_.wait(1));
   EXPECT_FALSE(ends_.at(1).ok());
+}
+
+TEST_P(HostileServer, ThatGoesAwayTwiceEndsAlsoTheCallsThatWaitForAnotherConnection) {
+  RawPeer peer = listener_.accept();
+  shake_hands(peer);
+  ASSERT_TRUE(peer.receive_frame().has_value());
+  ASSERT_TRUE(peer.send(encode_control({.kind = FrameKind::kGoaway}).bytes()));
+  wait_for_pong(peer);
+  // Waits for the next connection: this one takes nothing new.
+  client_.call(target(), Method::kPeerCall, ask(kEcho, 2), patience(), ends_.take(2));
+  turn(client_.lane());
+  constexpr auto kCode = StatusCode::kPermissionDenied;
+  ASSERT_TRUE(
+      peer.send(encode_control({.kind = FrameKind::kGoaway, .status = static_cast<uint32_t>(kCode)})
+                    .bytes()));
+  ASSERT_TRUE(ends_.wait(2));
+  EXPECT_TRUE(code_is(ends_.at(1).status(), kCode));
+  EXPECT_TRUE(code_is(ends_.at(2).status(), kCode));
 }
 
 INSTANTIATE_TEST_SUITE_P(All, HostileServer, testing::Bool(),

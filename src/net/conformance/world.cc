@@ -8,6 +8,7 @@
 
 #include <cstring>
 #include <fstream>
+#include <future>
 
 #include "net/fast/transport.h"
 #include "net/grpc/transport.h"
@@ -236,6 +237,15 @@ uint16_t free_port(const std::string& host) {
   ::close(fd);
   return ntohs(v6 ? reinterpret_cast<sockaddr_in6*>(&address)->sin6_port
                   : reinterpret_cast<sockaddr_in*>(&address)->sin_port);
+}
+
+void turn(Lane& lane) {
+  for (int round = 0; round < 2; ++round) {
+    std::promise<void> ran;
+    std::future<void> done = ran.get_future();
+    lane.post([ran = std::move(ran)]() mutable { ran.set_value(); });
+    done.wait();
+  }
 }
 
 size_t resident_bytes() {

@@ -116,6 +116,9 @@ LaneHandlers serving(Handler& handler);
 // A port on which nobody listens at this moment.
 uint16_t free_port(const std::string& host);
 
+// Waits until the lane has done what was posted to it, and has looked at its sockets after that.
+void turn(Lane& lane);
+
 // What this process has in memory now, in bytes.
 size_t resident_bytes();
 

@@ -222,7 +222,8 @@ void FastChannel::on_goaway(uint32_t code) {
     const auto status = static_cast<StatusCode>(code);
     const Status why(
         status, fmt::format("{}: the server ended the connection ({})", name_, code_name(status)));
-    waiting_.clear();  // empty while ready
+    // Those that wait for the next connection, since this one is draining, would not get it either.
+    for (const Waiting& call : std::exchange(waiting_, {})) in_flight_.emplace(call.id, false);
     return lost(why);
   }
   state_ = State::kDraining;
