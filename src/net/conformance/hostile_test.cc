@@ -367,7 +367,10 @@ INSTANTIATE_TEST_SUITE_P(
 class HostileServer : public testing::TestWithParam<bool> {
  protected:
   HostileServer()
-      : world_(Maker{.name = "fast", .protocol = Protocol::kFast, .faulty = GetParam()}),
+      : world_(
+            Maker{.name = "fast", .protocol = Protocol::kFast, .faulty = GetParam()},
+            // Longer than any test: nobody connects a second time.
+            {.token = std::string(kToken), .backoff_min = seconds(60), .backoff_max = seconds(60)}),
         client_(world_.network()) {
     client_.call(target(), Method::kPeerCall, ask(kEcho, 1), patience(), ends_.take(1));
   }
@@ -458,6 +461,33 @@ TEST_P(HostileServer, ThatGoesAwayTwiceEndsAlsoTheCallsThatWaitForAnotherConnect
   ASSERT_TRUE(ends_.wait(2));
   EXPECT_TRUE(code_is(ends_.at(1).status(), kCode));
   EXPECT_TRUE(code_is(ends_.at(2).status(), kCode));
+}
+
+TEST_P(HostileServer, ThatCutsACallIsNotAskedAgainAtOnce) {
+  RawPeer peer = listener_.accept();
+  shake_hands(peer);
+  ASSERT_TRUE(peer.receive_frame().has_value());
+  client_.call(
+      target(), Method::kPeerCall, ask(kEcho, 2), patience(), [&](StatusOr<Message> result) {
+        client_.call(target(), Method::kPeerCall, ask(kEcho, 3), patience(), ends_.take(3));
+        ends_.take(2)(std::move(result));
+      });
+  ASSERT_TRUE(peer.receive_frame().has_value());
+  { const RawPeer last = std::move(peer); }
+  ASSERT_TRUE(ends_.wait(2));
+  turn(client_.lane());
+  EXPECT_FALSE(listener_.pending()) << "a call made in the end of another one must wait too";
+}
+
+TEST_P(HostileServer, ThatBreaksTheStreamIsNamed) {
+  RawPeer peer = listener_.accept();
+  shake_hands(peer);
+  ASSERT_TRUE(peer.receive_frame().has_value());
+  ASSERT_TRUE(peer.send(std::string(kFrameHeaderBytes, 'x')));
+  ASSERT_TRUE(ends_.wait(1));
+  EXPECT_TRUE(code_is(ends_.at(1).status(), StatusCode::kDataLoss));
+  EXPECT_THAT(std::string(message_of(ends_.at(1).status())),
+              testing::HasSubstr(target().address.to_string()));
 }
 
 INSTANTIATE_TEST_SUITE_P(All, HostileServer, testing::Bool(),

@@ -119,6 +119,11 @@ RawListener::RawListener() {
   port_ = ntohs(reinterpret_cast<const sockaddr_in&>(bound.storage).sin_port);
 }
 
+bool RawListener::pending() const {
+  pollfd waiting{.fd = socket_.fd(), .events = POLLIN};
+  return ::poll(&waiting, 1, 0) > 0;
+}
+
 RawPeer RawListener::accept() {
   STARLING_CHECK(wait_for(socket_.fd(), POLLIN), "nobody connects");
   return RawPeer(Socket(::accept4(socket_.fd(), nullptr, nullptr, SOCK_CLOEXEC)));

@@ -49,6 +49,8 @@ class RawListener {
   uint16_t port() const { return port_; }
   // The next connection.
   RawPeer accept();
+  // True when somebody has connected and was not accepted yet.
+  bool pending() const;
 
  private:
   Socket socket_;

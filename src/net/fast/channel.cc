@@ -220,8 +220,8 @@ StatusOr<Message> FastChannel::take_reply(Frame& frame) {
 void FastChannel::on_goaway(uint32_t code) {
   if (code != 0) {
     const auto status = static_cast<StatusCode>(code);
-    const Status why(
-        status, fmt::format("{}: the server ended the connection ({})", name_, code_name(status)));
+    const Status why(status,
+                     fmt::format("the server ended the connection ({})", code_name(status)));
     // Those that wait for the next connection, since this one is draining, would not get it either.
     for (const Waiting& call : std::exchange(waiting_, {})) in_flight_.emplace(call.id, false);
     return lost(why);
@@ -248,18 +248,16 @@ void FastChannel::lost(const Status& why) {
   broken_ = false;
   drop_socket();
   writer_.clear();
-  trouble_ = why;
   const auto calls = std::exchange(in_flight_, {});
-  const Status status = why.code() == StatusCode::kUnavailable || calls.empty()
-                            ? unavailable("{}: {}", name_, message_of(why))
-                            : why;
+  // Not at once: whatever ended this connection may end the next one too. Before anybody hears of
+  // it, since a caller may try again inside of its end.
+  attempt_failed(why);
+  const Status status = with_context(why, name_);
   const auto self = self_;
   for (const auto& [id, resent] : calls) {
     sink_.finished(id, status);
     if (*self == nullptr) return;
   }
-  // Not at once: whatever ended this connection may end the next one too.
-  if (state_ == State::kIdle) attempt_failed(why);
 }
 
 void FastChannel::update_interest() {
