@@ -172,27 +172,41 @@ FrameReader::Result FrameReader::on_body() {
 }
 
 void FrameWriter::push(EncodedFrame frame, Ticket ticket, uint64_t id) {
-  if (!frame.pieces.empty()) {
-    if (std::exchange(after_tiny_, false)) push_item({.frame = {.head = spacer_}});
-  } else if (is_tiny(frame.head.size())) {
-    // Until the next large one, whatever comes between: that may be dropped again.
-    after_tiny_ = true;
-  }
-  push_item({std::move(frame), std::move(ticket), id});
+  const bool large = !frame.pieces.empty();
+  // Until the next large one, whatever comes between: that may be dropped again.
+  if (!large && is_tiny(frame.head.size())) after_tiny_ = true;
+  bytes_ += bytes_of(frame);
+  queue_.push_back({std::move(frame), std::move(ticket), id});
+  if (large && std::exchange(after_tiny_, false)) put_spacer_before(queue_.back());
 }
 
-void FrameWriter::push_item(Item item) {
-  bytes_ += bytes_of(item.frame);
-  queue_.push_back(std::move(item));
+void FrameWriter::put_spacer_before(Item& item) {
+  item.part = 0;
+  bytes_ += spacer_.size();
+}
+
+const Buffer& FrameWriter::part_of(const Item& item, size_t part) const {
+  if (part == 0) return spacer_;
+  return part == 1 ? item.frame.head : item.frame.pieces[part - 2];
 }
 
 bool FrameWriter::drop(uint64_t id) {
   // Linear: a client has at most connection_requests_max frames here, and gives up few of them.
   const auto item =
       std::find_if(queue_.begin(), queue_.end(), [id](const Item& it) { return it.id == id; });
-  if (item == queue_.end() || item->part > 0 || item->offset > 0) return false;
-  bytes_ -= bytes_of(item->frame);
-  queue_.erase(item);
+  if (item == queue_.end() || item->part > 1 || item->offset > 0) return false;
+  const bool spaced = item->part == 0;
+  bytes_ -= bytes_of(item->frame) + (spaced ? spacer_.size() : 0);
+  const auto next = queue_.erase(item);
+  if (!spaced) return true;
+  // Its spacer goes with it; the tiny frame may still stand before another large one.
+  const auto large =
+      std::find_if(next, queue_.end(), [](const Item& it) { return !it.frame.pieces.empty(); });
+  if (large == queue_.end()) {
+    after_tiny_ = true;
+  } else if (large->part > 0) {
+    put_spacer_before(*large);
+  }
   return true;
 }
 
@@ -201,9 +215,9 @@ Status FrameWriter::flush(int fd) {
     std::array<iovec, kIovMax> iov;
     size_t count = 0;
     for (auto item = queue_.begin(); item != queue_.end() && count < kIovMax; ++item) {
-      const size_t parts = item->frame.pieces.size() + 1;
+      const size_t parts = parts_of(*item);
       for (size_t part = item->part; part < parts && count < kIovMax; ++part) {
-        const Buffer& buffer = part == 0 ? item->frame.head : item->frame.pieces[part - 1];
+        const Buffer& buffer = part_of(*item, part);
         const size_t skip = part == item->part ? item->offset : 0;
         iov[count++] = {const_cast<std::byte*>(buffer.data()) + skip, buffer.size() - skip};
       }
@@ -228,10 +242,9 @@ void FrameWriter::advance(size_t written) {
   sent_ += written;
   while (!queue_.empty()) {
     Item& item = queue_.front();
-    const size_t parts = item.frame.pieces.size() + 1;
+    const size_t parts = parts_of(item);
     while (item.part < parts) {
-      const Buffer& buffer = item.part == 0 ? item.frame.head : item.frame.pieces[item.part - 1];
-      const size_t left = buffer.size() - item.offset;
+      const size_t left = part_of(item, item.part).size() - item.offset;
       if (written < left) {
         item.offset += written;
         return;

@@ -130,15 +130,17 @@ class FrameWriter {
     EncodedFrame frame;
     Ticket ticket;
     uint64_t id = 0;
-    size_t part = 0;    // 0: head, i + 1: pieces[i]
+    size_t part = 1;    // 0: the spacer before it, where it needs one, 1: head, i + 2: pieces[i]
     size_t offset = 0;  // in that part
   };
-  void push_item(Item item);
+  static size_t parts_of(const Item& item) { return item.frame.pieces.size() + 2; }
+  const Buffer& part_of(const Item& item, size_t part) const;
+  void put_spacer_before(Item& item);
   void advance(size_t written);
 
   FastCounters& counters_;
   const Buffer spacer_ = encode_control({.kind = FrameKind::kPong});
-  bool after_tiny_ = false;
+  bool after_tiny_ = false;  // the next large frame needs a spacer
   std::deque<Item> queue_;
   size_t bytes_ = 0;
   uint64_t sent_ = 0;

@@ -144,5 +144,36 @@ TEST_F(StreamTest, AFrameThatIsDroppedTakesNoSpacerAway) {
   EXPECT_LE(copied(), 8u);
 }
 
+TEST_F(StreamTest, AFrameThatIsDroppedTakesItsOwnSpacerAlong) {
+  writer_.push(*encode_frame({}, message_of_bytes(8)));
+  const size_t tiny = writer_.bytes();
+  for (uint64_t id = 1; id <= 10; ++id) {
+    writer_.push(*encode_frame({}, message_of_bytes(5000)), Ticket(), id);
+    ASSERT_TRUE(writer_.drop(id));
+    EXPECT_EQ(writer_.bytes(), tiny);
+  }
+  // The one that stays has one.
+  writer_.push(*encode_frame({}, message_of_bytes(5000)));
+  const std::string bytes = written({});
+  FrameReader reader(FrameKind::kRequest, {}, pool_, counters_);
+  EXPECT_EQ(read_in(reader, bytes, bytes.size()), (std::vector<size_t>{8, 5000}));
+  EXPECT_LE(copied(), 8u);
+}
+
+TEST_F(StreamTest, AFrameThatIsDroppedLeavesItsSpacerToTheNextLargeOne) {
+  writer_.push(*encode_frame({}, message_of_bytes(8)));
+  writer_.push(*encode_frame({}, message_of_bytes(5000)), Ticket(), /*id=*/7);
+  writer_.push(*encode_frame({}, message_of_bytes(200)));
+  writer_.push(*encode_frame({}, message_of_bytes(6000)));
+  const size_t before = writer_.bytes();
+  const size_t dropped = encode_frame({}, message_of_bytes(5000))->head.size() + 5000;
+  ASSERT_TRUE(writer_.drop(7));
+  EXPECT_EQ(writer_.bytes(), before - dropped);
+  const std::string bytes = written({});
+  FrameReader reader(FrameKind::kRequest, {}, pool_, counters_);
+  EXPECT_EQ(read_in(reader, bytes, bytes.size()), (std::vector<size_t>{8, 200, 6000}));
+  EXPECT_LE(copied(), 8u);
+}
+
 }  // namespace
 }  // namespace starling
