@@ -188,6 +188,7 @@ void Intake::run(Handler& handler, Request request, Reply reply) {
 }
 
 void Intake::peer(LaneId at, const Peer& peer, bool came) {
+  if (left_.load(std::memory_order_acquire)) return;
   for (Handler* handler : server_.handlers[value(at)]) {
     if (handler != nullptr) handler->on_peer(peer, came);
   }
@@ -217,6 +218,7 @@ void Intake::leave_lanes() {
     lane->post([left = std::move(left)] { left->set_value(); });
     done.wait();
   }
+  left_.store(true, std::memory_order_release);
 }
 
 }  // namespace starling

@@ -92,8 +92,9 @@ class Intake : public std::enable_shared_from_this<Intake> {
   void cut() { cut_.store(true, std::memory_order_release); }
   // Not from one of its threads.
   void stop_pool();
-  // Waits until every lane has done what it was doing: no handler runs after it. Not from one of
-  // the lanes, but for one that the calling thread drives.
+  // Waits until every lane with a thread has done what it was doing: no handler runs after it, nor
+  // when a driven lane is turned again. Not from one of the lanes, but for one that the calling
+  // thread drives.
   void leave_lanes();
 
  private:
@@ -122,6 +123,7 @@ class Intake : public std::enable_shared_from_this<Intake> {
   std::atomic<bool> stopping_{false};
   std::atomic<bool> waiters_{false};
   std::atomic<bool> cut_{false};
+  std::atomic<bool> left_{false};  // handlers may be gone
   Queue<Task> pool_queue_;
   Mutex idle_mutex_;
   CondVar idle_;

@@ -48,7 +48,8 @@ class Listener {
   virtual Address address() const = 0;
   // Takes no new connections and tells the peers to send nothing more; what is in flight goes on.
   virtual void refuse_new() = 0;
-  // Cuts every connection. After it returns no lane holds anything of the listener.
+  // Cuts every connection. After it returns no lane holds anything of the listener, but for a
+  // driven one of another thread: that lets go when it is turned again.
   virtual void close() = 0;
 };
 

@@ -273,6 +273,29 @@ TEST_P(EndsOfCalls, StopCutsWhatIsNotDoneByItsDeadline) {
   parrot.release();
 }
 
+TEST_P(EndsOfCalls, StopCutsTheOtherLanesWhileOneIsBusy) {
+  World world(GetParam());
+  Parrot parrot;
+  auto server = world.serve(parrot, 2);
+  Client client(world.network());
+  Ends ends;
+  client.call(world.target(*server, 0), Method::kPeerCall, ask(kWait, 1), patience(), ends.take(1));
+  ASSERT_TRUE(parrot.wait_for([&] { return parrot.times(1) == 1; }));
+  client.call(world.target(*server, 1), Method::kPeerCall, ask(kHold, 2), patience(), ends.take(2));
+  ASSERT_TRUE(parrot.wait_for([&] { return parrot.held() == 1; }));
+  {
+    Thread stopper({.name = "stopper"}, [&] {
+      EXPECT_TRUE(code_is(server->stop(Deadline(TimePoint::min())), StatusCode::kDeadlineExceeded));
+    });
+    EXPECT_TRUE(parrot.wait_for([&] { return ends.times(2) == 1; }))
+        << "waits for the handler of another lane";
+    parrot.open();
+  }
+  EXPECT_TRUE(code_is(ends.at(2).status(), StatusCode::kUnavailable));
+  ASSERT_TRUE(ends.wait(2));
+  parrot.release();
+}
+
 TEST_P(EndsOfCalls, StopDoesNotStartWhatWaitsForThePool) {
   NetOptions options = options_for(GetParam());
   options.pool_threads = 1;

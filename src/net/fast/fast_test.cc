@@ -221,6 +221,44 @@ TEST_F(FastTest, ANameIsLookedUpAgainAfterALoss) {
   expect_answer(client_->call_wait(target, Method::kPeerCall, message, in(seconds(60))), 10);
 }
 
+TEST_F(FastTest, AServerStopsThoughNobodyTurnsItsDrivenLane) {
+  struct Counts final : Handler {
+    void handle(Request, Reply reply) override { reply.send(Message()); }
+    void on_peer(const Peer&, bool came) override { ++(came ? here : gone); }
+    std::atomic<int> here{0};
+    std::atomic<int> gone{0};
+  } counts;
+  End end{NetOptions{}};
+  std::promise<std::shared_ptr<LoopLane>> made;
+  std::promise<void> stopped;
+  Thread owner({.name = "owner"}, [&] {
+    auto lane = end.network.make_driven_lane();
+    made.set_value(lane);
+    EXPECT_TRUE(lane->run_until([&] { return counts.here > 0; }, in(seconds(60))));
+    stopped.get_future().wait();
+    bool turned = false;
+    lane->post([&] { turned = true; });
+    EXPECT_TRUE(lane->run_until([&] { return turned; }, in(seconds(60))));
+  });
+  LaneHandlers handlers{};
+  handlers[static_cast<size_t>(Service::kPeer)] = &counts;
+  auto server =
+      Server::start(end.network, {.listen = {{.protocol = Protocol::kFast, .host = "127.0.0.1"}},
+                                  .handlers = {handlers},
+                                  .lanes = {made.get_future().get()}});
+  ASSERT_TRUE(server.ok()) << server.status();
+  Client client(end.network);
+  auto answer = client.call_future({.address = (*server)->addresses()[0]}, Method::kPeerCall,
+                                   Message(), in(seconds(60)));
+  while (counts.here == 0) std::this_thread::yield();
+  (void)(*server)->stop(Deadline(TimePoint::min()));
+  server->reset();
+  stopped.set_value();
+  owner.join();
+  EXPECT_EQ(counts.gone, 0) << "the handler may be gone by then";
+  EXPECT_FALSE(answer.get().ok());
+}
+
 TEST_F(FastTest, AWrongLaneIsRefusedByName) {
   serve({});
   connect({});

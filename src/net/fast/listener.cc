@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <future>
 
 #include "net/fast/proof.h"
 #include "wire/hello.h"
@@ -324,22 +323,25 @@ void FastListener::enter(ServerConnection::Setup setup) {
 
 void FastListener::drop(Entry* entry) { entries_.erase(entry); }
 
-void FastListener::on_every_lane(const Function<void(uint32_t) const>& task) {
+std::vector<std::future<void>> FastListener::on_every_lane(void (*task)(Port&)) {
+  std::vector<std::future<void>> ends;
   for (uint32_t i = 0; i < ports_.size(); ++i) {
     Lane& lane = *intake_->lane(static_cast<LaneId>(i));
     if (lane.here()) {
-      task(i);
+      task(*ports_[i]);
       continue;
     }
-    auto done = std::make_shared<std::promise<void>>();
-    std::future<void> ended = done->get_future();
+    std::promise<void> done;
+    std::future<void> ended = done.get_future();
     // A lane that has stopped drops the task; the broken promise ends the wait.
-    lane.post([&task, i, done = std::move(done)] {
-      task(i);
-      done->set_value();
+    lane.post([task, port = ports_[i], done = std::move(done)]() mutable {
+      task(*port);
+      done.set_value();
     });
-    ended.wait();
+    // Who turns a driven lane may never do so again.
+    if (!lane.driven()) ends.push_back(std::move(ended));
   }
+  return ends;
 }
 
 void FastListener::close_door() {
@@ -356,18 +358,19 @@ void FastListener::close_door() {
 
 void FastListener::refuse_new() {
   close_door();
-  on_every_lane([this](uint32_t lane) {
-    for (const auto& connection : ports_[lane]->all()) connection->go_away();
+  // Not waited for: who asks to stop by a deadline need not wait for a lane that is busy.
+  (void)on_every_lane([](Port& port) {
+    for (const auto& connection : port.all()) connection->go_away();
   });
 }
 
 void FastListener::close() {
   if (std::exchange(closed_, true)) return;
   close_door();
-  on_every_lane([this](uint32_t lane) {
-    for (const auto& connection : ports_[lane]->close())
-      connection->close("the server has stopped");
+  const auto ends = on_every_lane([](Port& port) {
+    for (const auto& connection : port.close()) connection->close("the server has stopped");
   });
+  for (const auto& ended : ends) ended.wait();
   if (door_ != nullptr) door_->stop();
 }
 

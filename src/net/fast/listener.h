@@ -6,6 +6,7 @@
 #pragma once
 
 #include <atomic>
+#include <future>
 #include <memory>
 #include <unordered_map>
 #include <vector>
@@ -61,8 +62,9 @@ class FastListener final : public Listener {
   void accept_from(const Socket& listening);
   void enter(ServerConnection::Setup setup);
   void drop(Entry* entry);
-  // Runs the task on every lane and waits until all have.
-  void on_every_lane(const Function<void(uint32_t) const>& task);
+  // Runs the task on every lane with its port: here and now on the caller's own, posted to the
+  // others. Gives the ends of those with a thread, which may be waited for.
+  std::vector<std::future<void>> on_every_lane(void (*task)(Port&));
 
   const Address address_;
   const std::shared_ptr<FastShared> shared_;
