@@ -3,6 +3,8 @@
 #include <map>
 #include <vector>
 
+#include "base/check.h"
+
 namespace starling {
 namespace {
 
@@ -10,10 +12,11 @@ namespace {
 // sent twice.
 class FaultyChannel final : public Channel, public ChannelSink {
  public:
-  FaultyChannel(FaultOptions options, uint64_t number, std::string name, std::shared_ptr<Lane> lane,
-                ChannelSink& sink)
-      : options_(options),
-        name_(std::move(name)),
+  FaultyChannel(Transport& transport, FaultOptions options, uint64_t number, const Target& target,
+                std::shared_ptr<Lane> lane, ChannelSink& sink)
+      : transport_(transport),
+        options_(options),
+        target_(target),
         lane_(std::move(lane)),
         sink_(sink),
         rng_(options.seed, number, 0) {}
@@ -22,7 +25,11 @@ class FaultyChannel final : public Channel, public ChannelSink {
     inner_.reset();
   }
 
-  void attach(std::unique_ptr<Channel> inner) { inner_ = std::move(inner); }
+  // Takes the place of the channel that was there, whose connection ends with it.
+  Status open() {
+    STARLING_ASSIGN_OR_RETURN(inner_, transport_.open(target_, lane_, *this));
+    return absl::OkStatus();
+  }
 
   void start(CallId outer, Method method, Message message, Deadline deadline) override {
     Call& call = calls_[outer];
@@ -51,7 +58,10 @@ class FaultyChannel final : public Channel, public ChannelSink {
     if (it == outer_of_.end()) return;
     const CallId outer = it->second;
     outer_of_.erase(it);
-    if (happens(options_.drop_reply)) return;
+    // Unavailable is no reply: the other end has gone, and nothing is on its way that could be
+    // lost.
+    const bool answered = result.status().code() != StatusCode::kUnavailable;
+    if (answered && happens(options_.drop_reply)) return;
     const Duration delay = draw_delay();
     if (delay == Duration::zero()) return end(outer, std::move(result));
     later(delay,
@@ -99,16 +109,20 @@ class FaultyChannel final : public Channel, public ChannelSink {
     std::vector<CallId> all;
     all.reserve(calls_.size());
     for (const auto& [outer, call] : calls_) all.push_back(outer);
+    // First, so that a caller that tries again inside of its end finds the new one.
+    const Status opened = open();
+    STARLING_CHECK(opened.ok(), "a channel that could be opened once can be opened again");
     const auto alive = alive_;
-    const Status why = unavailable("{}: the connection was cut on purpose", name_);
+    const Status why = unavailable("{}: the connection was cut on purpose", target_.to_string());
     for (const CallId outer : all) {
       end(outer, why);
       if (!*alive) return;  // the end of a call may be the end of the channel
     }
   }
 
+  Transport& transport_;
   const FaultOptions options_;
-  const std::string name_;
+  const Target target_;
   const std::shared_ptr<Lane> lane_;
   ChannelSink& sink_;
   std::unique_ptr<Channel> inner_;
@@ -132,10 +146,10 @@ StatusOr<std::unique_ptr<Listener>> FaultyTransport::listen(const Address& addre
 StatusOr<std::unique_ptr<Channel>> FaultyTransport::open(const Target& target,
                                                          std::shared_ptr<Lane> lane,
                                                          ChannelSink& sink) {
-  auto channel = std::make_unique<FaultyChannel>(
-      options_, channels_.fetch_add(1, std::memory_order_relaxed), target.to_string(), lane, sink);
-  STARLING_ASSIGN_OR_RETURN(auto inner, inner_->open(target, lane, *channel));
-  channel->attach(std::move(inner));
+  auto channel = std::make_unique<FaultyChannel>(*inner_, options_,
+                                                 channels_.fetch_add(1, std::memory_order_relaxed),
+                                                 target, std::move(lane), sink);
+  STARLING_RETURN_IF_ERROR(channel->open());
   return channel;
 }
 

@@ -20,8 +20,7 @@ struct FaultOptions {
   double repeat = 0;        // sent twice; the first answer counts
   double delay = 0;         // requests and replies held back, up to delay_max
   Duration delay_max = milliseconds(20);
-  double cut =
-      0;  // the connection breaks: every call in flight on the channel fails with Unavailable
+  double cut = 0;  // the connection ends, and with it every call in flight on it, by Unavailable
 };
 
 class FaultyTransport final : public Transport {

@@ -103,6 +103,16 @@ TEST_F(Faulty, ACutEndsEveryCallInFlight) {
   ASSERT_EQ(sink_.ends.size(), 2u);
   for (const auto& [id, status] : sink_.ends) EXPECT_EQ(status.code(), StatusCode::kUnavailable);
   EXPECT_TRUE(told_.starts.empty());
+  EXPECT_EQ(told_.opened, 3) << "a new connection after each cut";
+  EXPECT_EQ(told_.open_channels, 1);
+}
+
+TEST_F(Faulty, TheEndOfADeadPeersCallIsNoReplyThatCouldBeDropped) {
+  open({.drop_reply = 1});
+  start(1);
+  told_.finish(0, unavailable("gone"));
+  ASSERT_EQ(sink_.ends.size(), 1u);
+  EXPECT_EQ(sink_.ends[0].second.code(), StatusCode::kUnavailable);
 }
 
 TEST_F(Faulty, AChannelMayGoInTheEndOfACallThatWasCut) {

@@ -49,6 +49,11 @@ TEST_P(Faults, EveryCallEndsOnceInTimeAndTrue) {
   } else {
     EXPECT_EQ(answered, kCalls) << "delays and repeats lose nothing";
   }
+  if (faults.cut > 0) {
+    EXPECT_TRUE(parrot.wait_for([&] { return !parrot.gone().empty(); }))
+        << "the server never saw a connection end";
+    EXPECT_GT(parrot.came().size(), 2u) << "nor another one come";
+  }
 }
 
 TEST_P(Faults, ARepeatedCallGetsThroughInTheEnd) {
