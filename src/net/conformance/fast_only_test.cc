@@ -171,6 +171,7 @@ TEST(Lent, AReplyIsSentWhenThePullDidNotWork) {
   answer = peer.receive_frame();
   ASSERT_TRUE(answer.has_value());
   EXPECT_EQ(answer->header.flags & kFlagLent, 0u);
+  EXPECT_EQ(world.metrics().counter("net.fast.resends").value(), 1u);
   EXPECT_THAT(answer->rest, testing::HasSubstr(std::string(lender.tensor.buffer().view())));
   EXPECT_TRUE(wait_until([&] { return lender.tensor.buffer().owners() == 1; }));
 }

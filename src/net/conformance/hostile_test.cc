@@ -303,6 +303,21 @@ TEST_P(HostileFrames, AnUnknownMethodIsUnimplemented) {
   EXPECT_THAT(answer->rest, testing::HasSubstr("999"));
 }
 
+TEST_P(HostileFrames, AResendOfWhatIsNotLentIsAnswered) {
+  serve({});
+  RawPeer peer = connect();
+  ASSERT_TRUE(peer.shake_hands(kToken).ok());
+  ASSERT_TRUE(peer.send(encode_control({.kind = FrameKind::kResend, .request_id = 5}).bytes()));
+  auto answer = peer.receive_frame();
+  ASSERT_TRUE(answer.has_value());
+  EXPECT_EQ(answer->header.request_id, 5u);
+  EXPECT_EQ(answer->header.status, static_cast<uint32_t>(StatusCode::kFailedPrecondition));
+  ASSERT_TRUE(peer.send_frame(request_header(6), ask(kEcho, 6)));
+  answer = peer.receive_frame();
+  ASSERT_TRUE(answer.has_value());
+  EXPECT_EQ(answer->header.status, 0u);
+}
+
 TEST_P(HostileFrames, PingsOfAPeerThatNeverReadsPileUpNoAnswers) {
   serve({});
   RawPeer peer = connect();
@@ -366,11 +381,12 @@ INSTANTIATE_TEST_SUITE_P(
 // A server that is not what it should be, to a client that is wrapped or not.
 class HostileServer : public testing::TestWithParam<bool> {
  protected:
-  HostileServer()
+  explicit HostileServer(bool local = false)
       : world_(
             Maker{.name = "fast", .protocol = Protocol::kFast, .faulty = GetParam()},
             // Longer than any test: nobody connects a second time.
             {.token = std::string(kToken), .backoff_min = seconds(60), .backoff_max = seconds(60)}),
+        listener_(local),
         client_(world_.network()) {
     client_.call(target(), Method::kPeerCall, ask(kEcho, 1), patience(), ends_.take(1));
   }
@@ -383,17 +399,23 @@ class HostileServer : public testing::TestWithParam<bool> {
     ASSERT_TRUE(peer.send(bytes));
   }
 
-  // The same as an honest server would.
-  void shake_hands(RawPeer& peer) {
-    const std::string bytes = peer.receive(ClientHello::kBytes);
-    ASSERT_EQ(bytes.size(), ClientHello::kBytes);
-    ServerHello hello{.token_required = true, .pid = static_cast<uint32_t>(::getpid())};
-    const auto client = std::as_bytes(std::span(bytes)).first<ClientHello::kBytes>();
-    hello.proof = prove(ProofOf::kServer, kToken, client, hello);
+  // The same as an honest server would, with what else it offers; the client's last word.
+  ClientProof shake_hands(RawPeer& peer, ServerHello hello = {}) {
+    const std::string theirs = peer.receive(ClientHello::kBytes);
+    EXPECT_EQ(theirs.size(), ClientHello::kBytes);
+    hello.token_required = true;
+    hello.pid = static_cast<uint32_t>(::getpid());
+    hello.proof = prove(ProofOf::kServer, kToken,
+                        std::as_bytes(std::span(theirs)).first<ClientHello::kBytes>(), hello);
     std::array<std::byte, ServerHello::kBytes> mine;
     encode(hello, mine);
-    ASSERT_TRUE(peer.send(mine));
-    ASSERT_EQ(peer.receive(ClientProof::kBytes).size(), ClientProof::kBytes);
+    EXPECT_TRUE(peer.send(mine));
+    const std::string last = peer.receive(ClientProof::kBytes);
+    EXPECT_EQ(last.size(), ClientProof::kBytes);
+    const auto proof =
+        decode_client_proof(std::as_bytes(std::span(last)).first<ClientProof::kBytes>());
+    EXPECT_TRUE(proof.ok()) << proof.status();
+    return proof.ok() ? *proof : ClientProof();
   }
   // Waits until the client has read all that was sent.
   void wait_for_pong(RawPeer& peer) {
@@ -491,6 +513,98 @@ TEST_P(HostileServer, ThatBreaksTheStreamIsNamed) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, HostileServer, testing::Bool(),
+                         [](const auto& info) { return info.param ? "fast_in_faulty" : "fast"; });
+
+// One on the client's own host, which offers its memory.
+class HostileLender : public HostileServer {
+ protected:
+  HostileLender() : HostileServer(/*local=*/true) {}
+  ServerHello offer() {
+    return {.pull_offered = true,
+            .probe_address = reinterpret_cast<uint64_t>(probe_.data()),
+            .probe_value = probe_};
+  }
+  // Lends the reply under `generation`, where the memory has kGeneration.
+  void lend(RawPeer& peer, uint64_t request_id, uint64_t generation) {
+    const LendBlock block{.lend_id = 1,
+                          .generation = generation,
+                          .generation_address = reinterpret_cast<uint64_t>(&word_)};
+    const auto frame = encode_lent_frame(reply_header(request_id), reply_, block);
+    ASSERT_TRUE(frame.ok()) << frame.status();
+    ASSERT_TRUE(peer.send(frame->bytes()));
+  }
+  static FrameHeader reply_header(uint64_t request_id) {
+    return {.kind = FrameKind::kReply, .request_id = request_id};
+  }
+  uint64_t pulled() { return world_.metrics().counter("net.fast.pulled_bytes").value(); }
+
+  static constexpr uint64_t kGeneration = 7;
+  static constexpr size_t kBytes = 100'000;
+  const ProbeValue probe_ = random_probe();
+  const uint64_t word_ = kGeneration;
+  const Message reply_ = ask_with(kEcho, 1, kBytes);
+};
+
+TEST_P(HostileLender, WhoseProbeLiesIsNotPulledFrom) {
+  RawPeer peer = listener_.accept();
+  ServerHello liar = offer();
+  liar.probe_value[3] ^= std::byte{1};
+  EXPECT_FALSE(shake_hands(peer, liar).pull_works);
+}
+
+TEST_P(HostileLender, WhoseProbeIsNowhereIsNotPulledFrom) {
+  RawPeer peer = listener_.accept();
+  ServerHello liar = offer();
+  liar.probe_address = 8;
+  EXPECT_FALSE(shake_hands(peer, liar).pull_works);
+}
+
+TEST_P(HostileLender, ThatIsHonestIsPulledFromAndToldSo) {
+  RawPeer peer = listener_.accept();
+  EXPECT_TRUE(shake_hands(peer, offer()).pull_works);
+  const auto request = peer.receive_frame();
+  ASSERT_TRUE(request.has_value());
+  lend(peer, request->header.request_id, kGeneration);
+  ASSERT_TRUE(ends_.wait(1));
+  ASSERT_TRUE(ends_.at(1).ok()) << ends_.at(1).status();
+  EXPECT_TRUE(is_tensor_of(ends_.at(1)->tensors.at(0), 1, kBytes));
+  EXPECT_EQ(pulled(), kBytes);
+  const auto word = peer.receive_frame();
+  ASSERT_TRUE(word.has_value());
+  EXPECT_EQ(word->header.kind, FrameKind::kRelease);
+  EXPECT_EQ(word->header.request_id, request->header.request_id);
+}
+
+TEST_P(HostileLender, ThatTookItsMemoryBackIsAskedToSendTheReply) {
+  RawPeer peer = listener_.accept();
+  EXPECT_TRUE(shake_hands(peer, offer()).pull_works);
+  const auto request = peer.receive_frame();
+  ASSERT_TRUE(request.has_value());
+  lend(peer, request->header.request_id, kGeneration + 1);
+  const auto word = peer.receive_frame();
+  ASSERT_TRUE(word.has_value());
+  EXPECT_EQ(word->header.kind, FrameKind::kResend);
+  EXPECT_EQ(word->header.request_id, request->header.request_id);
+  EXPECT_EQ(ends_.count(), 0u);
+  ASSERT_TRUE(peer.send_frame(reply_header(request->header.request_id), reply_));
+  ASSERT_TRUE(ends_.wait(1));
+  ASSERT_TRUE(ends_.at(1).ok()) << ends_.at(1).status();
+  EXPECT_TRUE(is_tensor_of(ends_.at(1)->tensors.at(0), 1, kBytes));
+  EXPECT_EQ(pulled(), 0u);
+}
+
+TEST_P(HostileLender, ThatLendsInsteadOfSendingIsNotAskedForEver) {
+  RawPeer peer = listener_.accept();
+  EXPECT_TRUE(shake_hands(peer, offer()).pull_works);
+  const auto request = peer.receive_frame();
+  ASSERT_TRUE(request.has_value());
+  lend(peer, request->header.request_id, kGeneration + 1);
+  lend(peer, request->header.request_id, kGeneration + 2);
+  ASSERT_TRUE(ends_.wait(1));
+  EXPECT_TRUE(code_is(ends_.at(1).status(), StatusCode::kAborted));
+}
+
+INSTANTIATE_TEST_SUITE_P(All, HostileLender, testing::Bool(),
                          [](const auto& info) { return info.param ? "fast_in_faulty" : "fast"; });
 
 }  // namespace

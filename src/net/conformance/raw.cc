@@ -113,20 +113,20 @@ std::optional<RawPeer::Answer> RawPeer::receive_frame() {
   return answer;
 }
 
-RawListener::RawListener() {
-  socket_ = *listen_on(*numeric_address("127.0.0.1", 0));
-  const SocketAddress bound = *bound_address(socket_);
+RawListener::RawListener(bool local) : tcp_(*listen_on(*numeric_address("127.0.0.1", 0))) {
+  const SocketAddress bound = *bound_address(tcp_);
   port_ = ntohs(reinterpret_cast<const sockaddr_in&>(bound.storage).sin_port);
+  if (local) local_ = *listen_on(unix_address("127.0.0.1", port_));
 }
 
 bool RawListener::pending() const {
-  pollfd waiting{.fd = socket_.fd(), .events = POLLIN};
+  pollfd waiting{.fd = listening().fd(), .events = POLLIN};
   return ::poll(&waiting, 1, 0) > 0;
 }
 
 RawPeer RawListener::accept() {
-  STARLING_CHECK(wait_for(socket_.fd(), POLLIN), "nobody connects");
-  return RawPeer(Socket(::accept4(socket_.fd(), nullptr, nullptr, SOCK_CLOEXEC)));
+  STARLING_CHECK(wait_for(listening().fd(), POLLIN), "nobody connects");
+  return RawPeer(Socket(::accept4(listening().fd(), nullptr, nullptr, SOCK_CLOEXEC)));
 }
 
 }  // namespace starling::conformance

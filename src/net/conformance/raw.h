@@ -45,7 +45,9 @@ class RawPeer {
 // A server socket that does nothing by itself.
 class RawListener {
  public:
-  RawListener();
+  // On a port of the kernel's choice; `local`: on the Unix socket beside it, where clients look
+  // first.
+  explicit RawListener(bool local = false);
   uint16_t port() const { return port_; }
   // The next connection.
   RawPeer accept();
@@ -53,7 +55,10 @@ class RawListener {
   bool pending() const;
 
  private:
-  Socket socket_;
+  const Socket& listening() const { return local_ ? local_ : tcp_; }
+
+  Socket tcp_;
+  Socket local_;
   uint16_t port_ = 0;
 };
 

@@ -253,7 +253,13 @@ void ServerConnection::refuse_repeated(uint64_t request_id, Ticket ticket) {
 
 void ServerConnection::on_resend(uint64_t request_id) {
   std::optional<LendTable::Taken> taken = lends_.take(request_id);
-  if (!taken) return;
+  if (!taken) {
+    // The answer to an open request is still to come. A peer that asks and never reads must not
+    // fill this process.
+    if (in_flight_.contains(request_id) || out_.waits()) return;
+    return send(request_id, failed_precondition("request {} has no lent reply", request_id),
+                Message(), Ticket(), /*may_lend=*/false);
+  }
   shared_->counters.resends.add();
   send(request_id, absl::OkStatus(), std::move(taken->message), std::move(taken->ticket),
        /*may_lend=*/false);
@@ -275,7 +281,7 @@ void ServerConnection::send(uint64_t request_id, const Status& status, Message m
     header.status = static_cast<uint32_t>(status.code());
   }
   const uint64_t bytes = payload_bytes(message.tensors);
-  ticket.grow(bytes);
+  if (ticket) ticket.grow(bytes);
   if (may_lend && pull_ && bytes >= shared_->options.lend_bytes_min &&
       message.tensors.size() <= kLendPiecesMax && ticket.lend()) {
     Message kept = message;  // shares the tensors
