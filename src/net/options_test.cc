@@ -10,6 +10,14 @@ namespace {
 
 TEST(NetOptions, TheDefaultsAreLegal) { EXPECT_TRUE(validate(NetOptions()).ok()); }
 
+TEST(NetOptions, BySilenceAPeerIsDeadWithinEightSeconds) {
+  const NetOptions options;
+  // A ping goes out in the second interval without a word, at the latest.
+  EXPECT_LT(2 * options.ping_every + options.ping_timeout, seconds(8));
+  // A busy server speaks up in time for a caller with the same options.
+  EXPECT_LT(options.ping_every / 2, options.ping_timeout);
+}
+
 TEST(NetOptions, EachBoundIsCheckedAndNamed) {
   const std::vector<std::pair<std::string, std::function<void(NetOptions&)>>> wrong = {
       {"net.spin", [](NetOptions& o) { o.spin = milliseconds(11); }},

@@ -54,8 +54,15 @@ TEST_P(ManyConnections, OneLaneServesThemAll) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, ManyConnections,
-                         testing::ValuesIn(and_wrapped(distinct_remote_makers())), maker_name);
+// Every protocol, also the one that reaches no other process.
+std::vector<Maker> distinct_makers() {
+  std::vector<Maker> makers = distinct_remote_makers();
+  makers.push_back({.name = "inproc", .protocol = Protocol::kInproc});
+  return makers;
+}
+
+INSTANTIATE_TEST_SUITE_P(All, ManyConnections, testing::ValuesIn(and_wrapped(distinct_makers())),
+                         maker_name);
 
 // One core, and somebody else on it who never sleeps.
 class BusyCore : public Conformance {

@@ -46,6 +46,26 @@ TEST_P(Hostile, GarbageIsNobodysHello) {
   EXPECT_EQ(parrot.handled().size(), 1u);
 }
 
+// The right beginning for gRPC, and garbage for grpc++.
+TEST_P(Hostile, AnHttp2ClientThatStopsInAFrameIsCutOff) {
+  NetOptions options = options_for(GetParam());
+  options.handshake_timeout = milliseconds(500);
+  World world(GetParam(), options);
+  Parrot parrot;
+  auto server = world.serve(parrot);
+  const Address address = server->addresses()[0];
+  RawPeer peer(address.host, address.port);
+  ASSERT_TRUE(peer.send("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"));
+  using namespace std::string_view_literals;
+  ASSERT_TRUE(peer.send("\0\0\0\4\0\0\0\0\0"sv)) << "settings, none changed";
+  // The headers of stream 1, 100 bytes of which 10 come.
+  ASSERT_TRUE(peer.send("\0\0\x64\1\5\0\0\0\1"sv));
+  ASSERT_TRUE(peer.send(std::string(10, '\x82')));
+  expect_well(world, *server);
+  EXPECT_TRUE(peer.is_closed());
+  EXPECT_EQ(parrot.handled().size(), 1u);
+}
+
 TEST_P(Hostile, AWrongTokenIsRefusedAtOnce) {
   World world(GetParam());
   Parrot parrot;

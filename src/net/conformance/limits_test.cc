@@ -258,7 +258,9 @@ TEST_P(Limits, LargeRepliesFlowThroughANarrowLimit) {
       EXPECT_TRUE(code_is(answer.status(), StatusCode::kResourceExhausted));
     }
   }
-  EXPECT_GE(ends.count_of(StatusCode::kOk), 1u);
+  // grpc++ slows its callers, the others refuse them.
+  const bool slows = GetParam().protocol == Protocol::kFast;
+  EXPECT_GE(ends.count_of(StatusCode::kOk), slows ? kCalls : 1u);
 }
 
 STARLING_OVER_ALL_MAKERS(Limits);
