@@ -170,6 +170,25 @@ TEST(LoopLane, AWatcherThatGoesWhileEventsAreHandedOutHearsNothingMore) {
   EXPECT_EQ(bells[0].heard + bells[1].heard, 1);
 }
 
+TEST(LoopLane, AWatcherThatComesBackWhileEventsAreHandedOutIsToldInANestedTurn) {
+  auto lane = LoopLane::driven_by_caller({.name = "test"});
+  Bell first;
+  Bell second;
+  ASSERT_TRUE(lane->watch(first.fd(), EPOLLIN, &first).ok());
+  int told = 0;
+  // As a channel that loses its connection inside of a call, and gets another one.
+  first.then = [&] {
+    if (++told > 1) return;
+    lane->unwatch(first.fd(), &first);
+    ASSERT_TRUE(lane->watch(second.fd(), EPOLLIN, &first).ok());
+    second.ring();
+    EXPECT_TRUE(lane->run_until([&] { return told > 1; }, patience()));
+  };
+  first.ring();
+  EXPECT_TRUE(lane->run_until([&] { return told > 1; }, patience()));
+  lane->unwatch(second.fd(), &first);
+}
+
 TEST(SpinBudget, LetsInAsManyAsThereAreCores) {
   SpinBudget budget(2);
   EXPECT_TRUE(budget.enter());
@@ -208,6 +227,40 @@ TEST(Polling, ALaneWithoutACoreToPollOnSleeps) {
   auto ran = std::make_shared<std::promise<void>>();
   lane->post([ran] { ran->set_value(); });
   EXPECT_EQ(ran->get_future().wait_for(seconds(60)), std::future_status::ready);
+}
+
+TEST(Polling, ADrivenLaneWithoutACoreToPollOnSleeps) {
+  auto lane = LoopLane::driven_by_caller({.name = "test",
+                                          .spin = Duration::zero(),
+                                          .polling = true,
+                                          .budget = std::make_shared<SpinBudget>(0)});
+  std::function<void()> tick = [&] {
+    lane->call_at(lane->clock().now() + milliseconds(1), [&] { tick(); });
+  };
+  tick();
+  EXPECT_TRUE(lane->run_until([&] { return lane->stats().sleeps > 0; }, patience()));
+}
+
+TEST(Polling, ADrivenLaneHoldsOneCoreWhileItIsTurned) {
+  auto budget = std::make_shared<SpinBudget>(2);
+  auto lane = LoopLane::driven_by_caller({.name = "test", .polling = true, .budget = budget});
+  const auto one_is_left = [&] {
+    const bool first = budget->enter();
+    const bool second = budget->enter();
+    if (first) budget->leave();
+    if (second) budget->leave();
+    return first && !second;
+  };
+  bool inner = false;
+  bool outer = false;
+  lane->post([&] {
+    EXPECT_TRUE(lane->run_until([&] { return inner = one_is_left(); }, patience()));
+    outer = one_is_left();
+  });
+  EXPECT_TRUE(lane->run_until([&] { return outer; }, patience()));
+  EXPECT_TRUE(inner);
+  EXPECT_EQ(lane->stats().sleeps, 0u);
+  EXPECT_FALSE(one_is_left()) << "given back";
 }
 
 TEST(Pinning, ALaneStaysOnItsCore) {

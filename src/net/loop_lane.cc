@@ -97,14 +97,22 @@ void LoopLane::run() {
 
 bool LoopLane::run_until(const Function<bool() const>& done, Deadline deadline) {
   STARLING_CHECK(driven_ && here(), "only the owner of a driven lane turns it");
-  while (!done()) {
+  // A core for each lane that polls, as in run(); a handler that turns the lane again shares it.
+  const bool enters = options_.polling && !polls_ && options_.budget->enter();
+  polls_ |= enters;
+  bool in_time = true;
+  while (in_time && !done()) {
     const TimePoint now = clock_.now();
-    if (deadline.passed(now)) return false;
-    if (turn(now) || options_.polling) continue;
+    in_time = !deadline.passed(now);
+    if (!in_time || turn(now) || polls_) continue;
     if (spin(&done) || done()) continue;
     sleep(deadline);
   }
-  return true;
+  if (enters) {
+    polls_ = false;
+    options_.budget->leave();
+  }
+  return in_time;
 }
 
 // Sockets before timers: an answer that has arrived must win over the timer that would give it up.
@@ -117,6 +125,9 @@ bool LoopLane::turn(TimePoint now) {
 
 bool LoopLane::poll_events(int timeout_ms) {
   std::array<epoll_event, kEventsMax> events;
+  // Who is unwatched after this look has events in it that must not be handed out; who was before
+  // has none, and may be watched anew by now.
+  const size_t gone_before = gone_.size();
   // Written by this thread alone.
   turns_.store(turns_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   if (timeout_ms != 0) asleep_.store(true, std::memory_order_relaxed);
@@ -128,7 +139,8 @@ bool LoopLane::poll_events(int timeout_ms) {
   for (int i = 0; i < count; ++i) {
     auto* watcher = static_cast<Watcher*>(events[static_cast<size_t>(i)].data.ptr);
     if (watcher == nullptr) continue;  // the mailbox, read by end_sleep()
-    if (std::find(gone_.begin(), gone_.end(), watcher) != gone_.end()) continue;
+    const auto gone_since = gone_.begin() + static_cast<ptrdiff_t>(gone_before);
+    if (std::find(gone_since, gone_.end(), watcher) != gone_.end()) continue;
     watcher->on_events(events[static_cast<size_t>(i)].events);
     worked = true;
   }

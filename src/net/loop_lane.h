@@ -124,6 +124,7 @@ class LoopLane final : public Lane {
   std::vector<Task> mail_;
   std::vector<Watcher*> gone_;  // unwatched while events are being handed out
   Watcher* hot_ = nullptr;
+  bool polls_ = false;     // a driven lane that has a core to poll on
   int handing_out_ = 0;    // depth: a handler on a driven lane may turn it again
   int64_t preempted_ = 0;  // involuntary switches seen so far
   uint32_t hold_off_ = 0;  // spins to skip after having been preempted
