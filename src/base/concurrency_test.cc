@@ -119,6 +119,21 @@ TEST(Mailbox, IsBoundedButTakesAdmittedAnswers) {
   EXPECT_FALSE(box.maybe_filled());
 }
 
+TEST(Mailbox, ClosedItGivesWhatItHasAndTakesNothing) {
+  Mailbox<std::unique_ptr<int>> box(10);
+  EXPECT_TRUE(box.push(std::make_unique<int>(1)));
+  std::vector<std::unique_ptr<int>> mail;
+  box.close(mail);
+  EXPECT_EQ(mail.size(), 1u);
+  auto late = std::make_unique<int>(2);
+  EXPECT_FALSE(box.push(late));
+  box.push_always(std::move(late));
+  EXPECT_NE(late, nullptr) << "stays with the sender, who lets go of it";
+  EXPECT_FALSE(box.maybe_filled());
+  box.close(mail);
+  EXPECT_TRUE(mail.empty());
+}
+
 TEST(Mailbox, NothingIsLostAndEachSendersOrderIsKept) {
   constexpr int kEach = 50000;
   Mailbox<std::pair<int, int>> box(SIZE_MAX);

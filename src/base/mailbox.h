@@ -28,10 +28,11 @@ class Mailbox {
   Mailbox(const Mailbox&) = delete;
   Mailbox& operator=(const Mailbox&) = delete;
 
-  // False when the box is full; the item is then untouched.
+  // False when the box is full or closed; the item is then untouched.
   bool push(T& item) { return put(item, items_max_); }
   bool push(T&& item) { return put(item, items_max_); }
-  // For answers to work that was admitted under a bound of its own, and so must always get in.
+  // For answers to work that was admitted under a bound of its own, and so must always get in,
+  // unless the box is closed.
   void push_always(T&& item) { put(item, SIZE_MAX); }
 
   // Cheap enough for every turn of a polling loop.
@@ -42,6 +43,16 @@ class Mailbox {
     out.clear();
     if (!maybe_filled()) return;
     MutexLock lock(mutex_);
+    items_.swap(out);
+    filled_.store(false, std::memory_order_relaxed);
+  }
+
+  // Takes nothing from now on. Moves what is there into `out`, as take() does: nothing can be left
+  // behind by a sender that is about to push.
+  void close(std::vector<T>& out) {
+    out.clear();
+    MutexLock lock(mutex_);
+    closed_ = true;
     items_.swap(out);
     filled_.store(false, std::memory_order_relaxed);
   }
@@ -71,7 +82,7 @@ class Mailbox {
     bool wake;
     {
       MutexLock lock(mutex_);
-      if (items_.size() >= items_max) return false;
+      if (closed_ || items_.size() >= items_max) return false;
       items_.push_back(std::move(item));
       filled_.store(true, std::memory_order_release);
       wake = std::exchange(sleeping_, false);
@@ -89,6 +100,7 @@ class Mailbox {
   std::atomic<bool> filled_{false};
   Mutex mutex_;
   bool sleeping_ ABSL_GUARDED_BY(mutex_) = false;
+  bool closed_ ABSL_GUARDED_BY(mutex_) = false;
   std::vector<T> items_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -66,16 +66,13 @@ void LoopLane::stop() {
   stopping_.store(true, std::memory_order_release);
   mailbox_.push_always([] {});
   thread_.join();
-  // Tasks own things (replies, connections) whose destructors may post again; a few rounds drain
-  // them.
-  for (int round = 0; round < 16 && mailbox_.maybe_filled(); ++round) mailbox_.take(mail_);
-  mail_.clear();
+  // Somebody may wait for a task to run or to be destroyed, so none may stay. Those that are
+  // destroyed here own things (replies, connections) that may post again, to a box that is closed.
+  std::vector<Task> left;
+  mailbox_.close(left);
 }
 
-void LoopLane::post(Task task) {
-  if (stopping_.load(std::memory_order_acquire)) return;
-  mailbox_.push_always(std::move(task));
-}
+void LoopLane::post(Task task) { mailbox_.push_always(std::move(task)); }
 
 void LoopLane::run() {
   owner_ = std::this_thread::get_id();
