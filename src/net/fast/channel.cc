@@ -42,6 +42,8 @@ FastChannel::FastChannel(const Target& target, std::shared_ptr<Lane> lane, LoopL
 
 FastChannel::~FastChannel() {
   *self_ = nullptr;
+  // The lane does not wait for the system's resolver.
+  if (look_up_.ended != nullptr) shared_->left_look_ups.keep(std::move(look_up_));
   drop_socket();
   loop_.cancel(silence_timer_);
 }

@@ -11,7 +11,6 @@
 #include <string>
 #include <vector>
 
-#include "base/thread.h"
 #include "net/backoff.h"
 #include "net/fast/lend.h"
 #include "net/fast/shared.h"
@@ -56,6 +55,7 @@ class FastChannel final : public Channel, public Watcher {
   // Connecting (channel_connect.cc).
   void connect();
   void resolve_name();
+  void on_resolved(const StatusOr<std::vector<SocketAddress>>& addresses);
   void use_addresses(const std::vector<SocketAddress>& addresses);
   void try_next_candidate();
   void on_connected();
@@ -116,7 +116,7 @@ class FastChannel final : public Channel, public Watcher {
   Status trouble_;
   Backoff backoff_;
   TimerId timer_{};  // of the attempt, or until the next one
-  Thread resolver_;
+  LookUp look_up_;
 
   // Calls.
   std::deque<Waiting> waiting_;  // not written; bounded by the client's limit on calls in flight

@@ -23,16 +23,26 @@ void FastChannel::connect() {
 // failed: a server may come back at another address.
 void FastChannel::resolve_name() {
   state_ = State::kResolving;
-  resolver_ = Thread({.name = "resolve"}, [lane = lane_, self = self_, address = target_.address] {
-    auto addresses = resolve(address.host, address.port);
-    lane->post([self, addresses = std::move(addresses)] {
-      if (*self == nullptr) return;
-      FastChannel& channel = **self;
-      channel.state_ = State::kIdle;
-      if (!addresses.ok()) return channel.attempt_failed(addresses.status());
-      channel.use_addresses(*addresses);
-    });
-  });
+  const auto ended = std::make_shared<std::atomic<bool>>(false);
+  // It may outlive the channel, and so must not be the one that keeps the lane.
+  look_up_ = {Thread({.name = "resolve"},
+                     [lane = std::weak_ptr<Lane>(lane_), self = self_, address = target_.address,
+                      look_up = shared_->look_up, ended] {
+                       auto addresses = look_up(address.host, address.port);
+                       if (const auto there = lane.lock()) {
+                         there->post([self, addresses = std::move(addresses)] {
+                           if (*self != nullptr) (*self)->on_resolved(addresses);
+                         });
+                       }
+                       ended->store(true);
+                     }),
+              ended};
+}
+
+void FastChannel::on_resolved(const StatusOr<std::vector<SocketAddress>>& addresses) {
+  state_ = State::kIdle;
+  if (!addresses.ok()) return attempt_failed(addresses.status());
+  use_addresses(*addresses);
 }
 
 // A server on this host is reached through its Unix socket where it has one.

@@ -6,6 +6,8 @@
 #include <future>
 
 #include "net/client.h"
+#include "net/fast/channel.h"
+#include "net/fast/shared.h"
 #include "net/fast/socket.h"
 #include "net/fast/transport.h"
 #include "net/server.h"
@@ -257,6 +259,32 @@ TEST_F(FastTest, AServerStopsThoughNobodyTurnsItsDrivenLane) {
   owner.join();
   EXPECT_EQ(counts.gone, 0) << "the handler may be gone by then";
   EXPECT_FALSE(answer.get().ok());
+}
+
+TEST(FastChannelTest, GoesWithoutWaitingForTheResolver) {
+  struct Nobody final : ChannelSink {
+    void finished(CallId, StatusOr<Message>) override { FAIL() << "nothing has ended"; }
+  } nobody;
+  End end{NetOptions{}};
+  auto lane = end.network.make_driven_lane();
+  auto shared = std::make_shared<FastShared>(end.network);
+  std::promise<void> asked;
+  std::promise<void> answer;
+  shared->look_up = [&](const std::string&, uint16_t) {
+    asked.set_value();
+    answer.get_future().wait();
+    return unavailable("no such host");
+  };
+  const Target target{.address = {.protocol = Protocol::kFast, .host = "slow.example", .port = 1}};
+  auto channel = std::make_unique<FastChannel>(target, lane, *lane, nobody, shared);
+  channel->start(CallId{1}, Method::kPeerCall, Message(), Deadline::never());
+  asked.get_future().wait();
+  channel.reset();
+  answer.set_value();
+  shared.reset();
+  bool turned = false;
+  lane->post([&] { turned = true; });
+  EXPECT_TRUE(lane->run_until([&] { return turned; }, in(seconds(60))));
 }
 
 TEST_F(FastTest, AWrongLaneIsRefusedByName) {
