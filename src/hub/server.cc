@@ -112,6 +112,16 @@ class HubServer::Control final : public SchedulerEvents,
     rates_.tell(lane_->clock().now(), depths, option->mutable_rates());
   }
 
+  void on(MethodTag<Method::kHubStartSample>, const Request& request, Reply reply) {
+    reply.send(start_sample(request.message));
+  }
+  void on(MethodTag<Method::kHubReadSample>, const Request& request, Reply reply) {
+    reply.send(read_sample(request.message));
+  }
+  void on(MethodTag<Method::kHubExchange>, const Request& request, Reply reply) {
+    reply.send(exchange(request.message));
+  }
+
   Message start_sample(const Message& request) {
     if (Message refused; !admit(request, refused)) return refused;
     const v1::StartSampleOption& option = request.meta.start_sample();
@@ -460,28 +470,6 @@ class HubServer::Control final : public SchedulerEvents,
   std::optional<Status> ended_ ABSL_GUARDED_BY(mutex_);
 };
 
-// Answers the Hub service on one lane.
-class HubServer::Desk final : public Handler {
- public:
-  explicit Desk(std::shared_ptr<Control> control) : control_(std::move(control)) {}
-
-  void handle(Request request, Reply reply) override {
-    switch (request.method) {
-      case Method::kHubStartSample:
-        return reply.send(control_->start_sample(request.message));
-      case Method::kHubReadSample:
-        return reply.send(control_->read_sample(request.message));
-      case Method::kHubExchange:
-        return reply.send(control_->exchange(request.message));
-      default:
-        return reply.send(refusal(unimplemented("{} is not served", info_of(request.method).name)));
-    }
-  }
-
- private:
-  const std::shared_ptr<Control> control_;
-};
-
 StatusOr<std::unique_ptr<HubServer>> HubServer::start(Network& network, HubServerOptions options) {
   STARLING_RETURN_IF_ERROR(check(options));
   std::unique_ptr<HubServer> server(new HubServer());
@@ -491,11 +479,11 @@ StatusOr<std::unique_ptr<HubServer>> HubServer::start(Network& network, HubServe
   net.role = Service::kHub;
   net.listen = options.listen;
   net.handlers.resize(options.lanes);
+  server->handler_ = std::make_unique<ServiceHandler<Service::kHub, Control>>(*server->control_);
   for (uint32_t i = 0; i < options.lanes; ++i) {
     server->lanes_.push_back(network.make_lane(fmt::format("hub-{}", i), i));
     net.lanes.push_back(server->lanes_.back());
-    server->desks_.push_back(std::make_unique<Desk>(server->control_));
-    net.handlers[i][static_cast<size_t>(Service::kHub)] = server->desks_.back().get();
+    net.handlers[i][static_cast<size_t>(Service::kHub)] = server->handler_.get();
   }
   STARLING_ASSIGN_OR_RETURN(server->server_, Server::start(network, std::move(net)));
   STARLING_ASSIGN_OR_RETURN(std::vector<v1::Address> addresses,

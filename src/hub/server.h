@@ -61,13 +61,12 @@ class HubServer {
 
  private:
   class Control;
-  class Desk;
   HubServer() = default;
 
   std::vector<std::shared_ptr<LoopLane>> lanes_;
   std::shared_ptr<LoopLane> control_lane_;
-  std::vector<std::unique_ptr<Desk>> desks_;
   std::shared_ptr<Control> control_;
+  std::unique_ptr<Handler> handler_;  // of the service, on every lane
   std::unique_ptr<Server> server_;
   bool stopped_ = false;
 };

@@ -155,6 +155,8 @@ void Intake::accept(Request request, Reply reply) {
   Handler* handler = server_.handlers[value(request.lane)][static_cast<size_t>(info.service)];
   if (handler == nullptr)
     return reply.fail(wrong_service(static_cast<uint16_t>(request.method), server_.role));
+  if (const Status status = check_option(request.method, request.message.meta); !status.ok())
+    return reply.send(status_reply(status));
   const TimePoint now = lane(request.lane)->clock().now();
   if (request.deadline.passed(now)) {
     return reply.fail(deadline_exceeded("{}: its time had passed before it was run", info.name));

@@ -20,10 +20,12 @@ class Recorder : public ReplySink {
   void finish(const Status& status, Message message) override {
     ++times;
     last = status;
+    told = status_of(message);
     name = message.meta.name();
   }
   int times = 0;
   Status last;
+  Status told;  // in the message
   std::string name;
 };
 
@@ -215,6 +217,22 @@ TEST_F(IntakeTest, ARoleWithoutTheServiceNamesBoth) {
 class Nothing : public Handler {
   void handle(Request, Reply reply) override { reply.send(Message()); }
 };
+
+TEST_F(IntakeTest, TheOptionOfAnotherRpcIsRefusedBeforeTheHandlerSeesIt) {
+  Nothing nothing;
+  LaneHandlers handlers{};
+  handlers[static_cast<size_t>(Service::kPeer)] = &nothing;
+  ServerOptions server;
+  server.handlers = {handlers};
+  server.lanes = {lanes_.make()};
+  Intake intake(options_, std::move(server), Log(), metrics_);
+  auto sink = std::make_shared<Recorder>();
+  Request request{.method = Method::kPeerCall};
+  request.message.meta.mutable_pull();
+  intake.accept(std::move(request), Reply(sink));
+  EXPECT_TRUE(sink->last.ok()) << "the refusal is in the reply";
+  EXPECT_EQ(message_of(sink->told), "Peer.Call: the request carries pull, not call");
+}
 
 TEST(ServerStart, RefusesWhatMakesNoSense) {
   Metrics metrics;

@@ -7,48 +7,6 @@ namespace {
 
 constexpr size_t kFormerMax = 64;  // processes of one node that are known to be over
 
-using Case = v1::TensorMessage::OptionCase;
-
-// What a method's request carries.
-Case option_of(Method method) {
-  switch (method) {
-    case Method::kPsCreate:
-      return Case::kCreate;
-    case Method::kPsFreeze:
-      return Case::kFreeze;
-    case Method::kPsFeedSample:
-      return Case::kFeedSample;
-    case Method::kPsEmbeddingLookup:
-      return Case::kEmbeddingLookup;
-    case Method::kPsPush:
-      return Case::kPush;
-    case Method::kPsPull:
-      return Case::kPull;
-    case Method::kPsPushGrad:
-      return Case::kPushGrad;
-    case Method::kPsSave:
-      return Case::kSave;
-    case Method::kPsRestore:
-      return Case::kRestore;
-    case Method::kPsHeartbeat:
-      return Case::kPsHeartbeat;
-    case Method::kPsShrink:
-      return Case::kShrink;
-    case Method::kPsClear:
-      return Case::kClear;
-    case Method::kPsStat:
-      return Case::kStat;
-    case Method::kPsStop:
-      return Case::kStop;
-    case Method::kPsProfile:
-      return Case::kProfile;
-    case Method::kPsStep:
-      return Case::kStep;
-    default:
-      return Case::OPTION_NOT_SET;
-  }
-}
-
 }  // namespace
 
 Message refusal_reply(const Status& status, v1::Reason reason) {
@@ -61,12 +19,6 @@ Shard::Shard(ShardOptions options, ShardHost& host) : options_(options), host_(h
 Shard::~Shard() = default;
 
 void Shard::handle(Method method, Message request, Token token, Deadline deadline, TimePoint now) {
-  const auto given = request.meta.option_case();
-  if (given != v1::TensorMessage::OPTION_NOT_SET && given != option_of(method)) {
-    const auto* field = v1::TensorMessage::descriptor()->FindFieldByNumber(given);
-    return refuse(token, invalid_argument("{}: the request carries {}, the option of another RPC",
-                                          info_of(method).name, field->name()));
-  }
   Call call{std::move(request), token, deadline, now};
   dispatch<Service::kPs>(*this, method, call);
 }

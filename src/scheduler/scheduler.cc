@@ -10,43 +10,41 @@ namespace {
 
 constexpr const char* kJobKey = "job";
 
-using Case = v1::TensorMessage::OptionCase;
-
-// What a method's request carries and who may send it.
+// Who may send a method's request.
 enum class Caller { kAnybody, kNodeOrTool, kNode };
 struct Rule {
   Method method;
-  Case option;
   Caller caller;
 };
 constexpr std::array kRules = {
-    Rule{Method::kSchedulerRegister, Case::kRegister, Caller::kAnybody},
-    Rule{Method::kSchedulerHeartbeat, Case::kSchedulerHeartbeat, Caller::kNode},
-    Rule{Method::kSchedulerBarrier, Case::kBarrier, Caller::kNode},
-    Rule{Method::kSchedulerGetMap, Case::kGetMap, Caller::kAnybody},
-    Rule{Method::kSchedulerWatch, Case::kWatch, Caller::kAnybody},
-    Rule{Method::kSchedulerAddWork, Case::kAddWork, Caller::kNodeOrTool},
-    Rule{Method::kSchedulerTakeWork, Case::kTakeWork, Caller::kNode},
-    Rule{Method::kSchedulerRenewWork, Case::kRenewWork, Caller::kNode},
-    Rule{Method::kSchedulerAckWork, Case::kAckWork, Caller::kNode},
-    Rule{Method::kSchedulerGiveBackWork, Case::kGiveBackWork, Caller::kNode},
-    Rule{Method::kSchedulerSave, Case::kSaveJob, Caller::kNodeOrTool},
-    Rule{Method::kSchedulerGetJob, Case::kGetJob, Caller::kAnybody},
-    Rule{Method::kSchedulerSetJob, Case::kSetJob, Caller::kNodeOrTool},
-    Rule{Method::kSchedulerPut, Case::kPut, Caller::kNodeOrTool},
-    Rule{Method::kSchedulerGet, Case::kGet, Caller::kAnybody},
-    Rule{Method::kSchedulerLeave, Case::kLeave, Caller::kNode},
+    Rule{Method::kSchedulerRegister, Caller::kAnybody},
+    Rule{Method::kSchedulerHeartbeat, Caller::kNode},
+    Rule{Method::kSchedulerBarrier, Caller::kNode},
+    Rule{Method::kSchedulerGetMap, Caller::kAnybody},
+    Rule{Method::kSchedulerWatch, Caller::kAnybody},
+    Rule{Method::kSchedulerAddWork, Caller::kNodeOrTool},
+    Rule{Method::kSchedulerTakeWork, Caller::kNode},
+    Rule{Method::kSchedulerRenewWork, Caller::kNode},
+    Rule{Method::kSchedulerAckWork, Caller::kNode},
+    Rule{Method::kSchedulerGiveBackWork, Caller::kNode},
+    Rule{Method::kSchedulerSave, Caller::kNodeOrTool},
+    Rule{Method::kSchedulerGetJob, Caller::kAnybody},
+    Rule{Method::kSchedulerSetJob, Caller::kNodeOrTool},
+    Rule{Method::kSchedulerPut, Caller::kNodeOrTool},
+    Rule{Method::kSchedulerGet, Caller::kAnybody},
+    Rule{Method::kSchedulerLeave, Caller::kNode},
 };
 
-const Rule& rule_of(Method method) {
-  return *std::find_if(kRules.begin(), kRules.end(),
-                       [method](const Rule& rule) { return rule.method == method; });
+constexpr const Rule* rule_of(Method method) {
+  return std::find_if(kRules.begin(), kRules.end(),
+                      [method](const Rule& rule) { return rule.method == method; });
 }
-
-std::string option_name(Case option) {
-  const auto* field = v1::TensorMessage::descriptor()->FindFieldByNumber(option);
-  return field == nullptr ? "nothing" : field->name();
-}
+static_assert(std::all_of(kMethodTable.begin(), kMethodTable.end(),
+                          [](const MethodInfo& info) {
+                            return (info.service == Service::kScheduler) ==
+                                   (rule_of(info.method) != kRules.end());
+                          }),
+              "every method of the scheduler has a rule");
 
 }  // namespace
 
@@ -160,19 +158,12 @@ void Scheduler::wake_up(TimePoint now) {
 }
 
 bool Scheduler::admit(Method method, Call& call) {
-  const Rule& rule = rule_of(method);
+  const Caller caller = rule_of(method)->caller;
   const v1::Header& header = call.header();
-  const Case given = call.request.meta.option_case();
-  if (given != rule.option && given != Case::OPTION_NOT_SET) {
-    call.turn.refuse(call.token,
-                     invalid_argument("{}: the request carries {}, not {}", info_of(method).name,
-                                      option_name(given), option_name(rule.option)));
-    return false;
-  }
   if (method == Method::kSchedulerRegister) return true;
   // Who started a generation and missed the answer asks again by the one before.
   const bool is_repeat = method == Method::kSchedulerSetJob && sessions_.knows(header);
-  if (rule.caller != Caller::kAnybody && header.generation() != job().generation() && !is_repeat) {
+  if (caller != Caller::kAnybody && header.generation() != job().generation() && !is_repeat) {
     call.turn.refuse(
         call.token,
         failed_precondition("{}: generation {} of the job is asked for, it has {}",
@@ -182,7 +173,7 @@ bool Scheduler::admit(Method method, Call& call) {
   }
   if (header.incarnation() == 0) {
     const bool is_tool = header.role() == v1::ROLE_UNKNOWN;
-    if (rule.caller == Caller::kAnybody || (rule.caller == Caller::kNodeOrTool && is_tool)) {
+    if (caller == Caller::kAnybody || (caller == Caller::kNodeOrTool && is_tool)) {
       return true;
     }
     call.turn.refuse(call.token,
@@ -195,7 +186,7 @@ bool Scheduler::admit(Method method, Call& call) {
     call.node->pulse.last_seen = call.turn.now();
     return true;
   }
-  if (rule.caller == Caller::kAnybody && method != Method::kSchedulerWatch) return true;
+  if (caller == Caller::kAnybody && method != Method::kSchedulerWatch) return true;
   // A leave whose answer was lost.
   const NodeEntry* known = nodes_.find(header.role_id());
   if (method == Method::kSchedulerLeave && known != nullptr &&

@@ -2,7 +2,7 @@
 // entry of it checked by the compiler. A handler of service S has `on(MethodTag<M>, args...)` for
 // every method M of S; one that lacks an overload does not compile.
 //
-// Uses: base. Threads: runs on the caller's.
+// Uses: base, the generated messages. Threads: runs on the caller's.
 #pragma once
 
 #include <array>
@@ -93,5 +93,9 @@ void dispatch(H& handler, Method method, Args&&... args) {
 // Unimplemented: "method Ps.Pull called on a Hub" for a known number, "unknown method 999 called on
 // a Hub" otherwise.
 Status wrong_service(uint16_t method, Service called_on);
+
+// InvalidArgument: the request carries the option of another RPC; the message names the method and
+// both options. One without an option is as one whose fields are all missing.
+Status check_option(Method method, const v1::TensorMessage& request);
 
 }  // namespace starling

@@ -81,6 +81,23 @@ TEST(WrongService, NamesAnUnknownNumber) {
   EXPECT_EQ(message_of(status), "unknown method 999 called on a Scheduler");
 }
 
+TEST(CheckOption, NamesTheMethodTheOptionThatCameAndTheRightOne) {
+  v1::TensorMessage request;
+  request.mutable_create();
+  const Status status = check_option(Method::kSchedulerSave, request);
+  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(message_of(status), "Scheduler.Save: the request carries create, not save_job");
+  request.mutable_save_job_reply();
+  EXPECT_FALSE(check_option(Method::kSchedulerSave, request).ok());
+}
+
+TEST(CheckOption, TakesItsOwnOptionAndNone) {
+  v1::TensorMessage request;
+  EXPECT_TRUE(check_option(Method::kPsPull, request).ok());
+  request.mutable_pull();
+  EXPECT_TRUE(check_option(Method::kPsPull, request).ok());
+}
+
 TEST(DispatchDeath, OfAMethodOfAnotherServiceIsOurBug) {
   ThreeOverloads hub;
   EXPECT_DEATH(dispatch<Service::kHub>(hub, Method::kPsPull, 1), "does not have");

@@ -1,13 +1,15 @@
 // Method names every RPC by a number; a constexpr table indexed by it says whose it is and what
 // goes in and out.
 //
-// Uses: std. Threads: any; all is constant.
+// Uses: the generated messages. Threads: any; all is constant.
 #pragma once
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
+
+#include "starling/v1/tensor.pb.h"
 
 namespace starling {
 
@@ -20,7 +22,7 @@ enum class MessageKind : uint8_t { kTensor, kVoid };
 // The value is the `method` of the frame's header. A new RPC goes to the end of methods.inc, so
 // numbers stay.
 enum class Method : uint16_t {
-#define X(service, name, request, reply, repeatable) k##service##name,
+#define X(service, name, option, request, reply, repeatable) k##service##name,
 #include "wire/methods.inc"
 #undef X
 };
@@ -29,6 +31,7 @@ struct MethodInfo {
   Method method;
   std::string_view name;  // "Ps.Pull"
   Service service;
+  v1::TensorMessage::OptionCase option;  // of a request
   MessageKind request;
   MessageKind reply;
   bool repeatable;        // the same request may be sent again when its answer was lost
@@ -36,9 +39,14 @@ struct MethodInfo {
 };
 
 inline constexpr auto kMethodTable = std::to_array<MethodInfo>({
-#define X(service, name, request, reply, repeatable)                              \
-  {Method::k##service##name,          #service "." #name,    Service::k##service, \
-   MessageKind::k##request,           MessageKind::k##reply, repeatable,          \
+#define X(service, name, option, request, reply, repeatable) \
+  {Method::k##service##name,                                 \
+   #service "." #name,                                       \
+   Service::k##service,                                      \
+   v1::TensorMessage::k##option,                             \
+   MessageKind::k##request,                                  \
+   MessageKind::k##reply,                                    \
+   repeatable,                                               \
    "/starling.v1." #service "/" #name},
 #include "wire/methods.inc"
 #undef X

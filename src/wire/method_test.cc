@@ -74,6 +74,19 @@ TEST_F(MethodTable, HasNothingThatTheProtoFilesLack) {
   EXPECT_EQ(paths.size(), kMethods);
 }
 
+TEST_F(MethodTable, GivesEveryOptionOfARequestToOneMethod) {
+  std::set<int> given;
+  for (const MethodInfo& info : kMethodTable) {
+    EXPECT_TRUE(given.insert(info.option).second) << info.name;
+  }
+  const auto* options = v1::TensorMessage::descriptor()->FindOneofByName("option");
+  for (int i = 0; i < options->field_count(); ++i) {
+    const auto* field = options->field(i);
+    const std::string& type = field->message_type()->name();
+    EXPECT_EQ(given.contains(field->number()), type.ends_with("Option")) << field->name();
+  }
+}
+
 TEST_F(MethodTable, IsIndexedByTheNumber) {
   for (size_t i = 0; i < kMethods; ++i) {
     EXPECT_EQ(static_cast<size_t>(kMethodTable[i].method), i);

@@ -192,6 +192,36 @@ TEST_P(HubTest, RefusesWhatCannotBe) {
   EXPECT_EQ(unknown.status().code(), StatusCode::kNotFound) << unknown.status();
 }
 
+TEST_P(HubTest, EveryRoleRefusesTheOptionOfAnotherRpcAndNamesBoth) {
+  const HubServer& hub = job_.add_hub();
+  const std::map<Service, Address> roles = {{Service::kScheduler, world_.scheduler()},
+                                            {Service::kPs, world_.ps(0).addresses().front()},
+                                            {Service::kHub, hub.addresses().front()}};
+  Client client(world_.network());
+  const auto refused = [&](Service role, Method method) {
+    Message message;
+    message.meta.mutable_call();
+    const auto reply =
+        client.call_wait({.address = roles.at(role)}, method, std::move(message), soon());
+    return reply.ok() ? status_of(*reply) : reply.status();
+  };
+  for (const MethodInfo& info : kMethodTable) {
+    if (info.service == Service::kPeer) continue;
+    const Status status = refused(info.service, info.method);
+    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << info.name;
+    const auto* option = v1::TensorMessage::descriptor()->FindFieldByNumber(info.option);
+    EXPECT_EQ(message_of(status),
+              fmt::format("{}: the request carries call, not {}", info.name, option->name()));
+  }
+  // None of them has applications.
+  for (const auto& [role, address] : roles) {
+    const Status status = refused(role, Method::kPeerCall);
+    EXPECT_EQ(status.code(), StatusCode::kUnimplemented);
+    EXPECT_EQ(message_of(status),
+              fmt::format("method Peer.Call called on a {}", service_name(role)));
+  }
+}
+
 TEST_P(HubTest, AMemoryDatasetIsLoadedOnceAndShuffledAnewInEveryEpoch) {
   job_.add_hub();
   const std::string lines = criteo_lines(0, 300);

@@ -462,10 +462,11 @@ TEST_P(RefusalsTest, HeartbeatStatStopAndStep) {
   stat.meta.mutable_stat()->add_names("nobody");
   cases.push_back({"stat of nobody", Method::kPsStat, stat, StatusCode::kNotFound});
   Message other;
-  other.meta.mutable_create();
-  for (const Method method : {Method::kPsHeartbeat, Method::kPsStat, Method::kPsStop,
-                              Method::kPsStep, Method::kPsPull, Method::kPsShrink}) {
-    cases.push_back({"the option of another RPC", method, other, StatusCode::kInvalidArgument});
+  other.meta.mutable_start_sample();
+  for (const MethodInfo& info : kMethodTable) {
+    if (info.service != Service::kPs) continue;
+    cases.push_back({fmt::format("another RPC's option in {}", info.name), info.method, other,
+                     StatusCode::kInvalidArgument});
   }
   expect_refused(std::move(cases));
   v1::Header header;
