@@ -20,6 +20,7 @@ double draw(uint64_t offset, uint64_t seed) {
 StatusOr<RecordFilter> RecordFilter::make(const FormatOptions& options) {
   RecordFilter filter;
   const DataRule& rule = options.split.rule;
+  const bool by_column = rule.name == "equals" || rule.name == "below" || rule.name == "from";
   if (rule.name == "rate") {
     for (const auto& [name, value] : rule.values) {
       if (name == "from") {
@@ -35,10 +36,12 @@ StatusOr<RecordFilter> RecordFilter::make(const FormatOptions& options) {
     if (!(filter.from >= 0 && filter.from < filter.to && filter.to <= 1))
       return invalid_argument("split: rate from {} to {} is no part of [0, 1)", filter.from,
                               filter.to);
-  } else if (!rule.name.empty() && rule.name != "all" && rule.name != "equals" &&
-             rule.name != "below" && rule.name != "from") {
+  } else if (!by_column && !rule.name.empty() && rule.name != "all") {
     return invalid_argument("split: no rule named {}; there are all, rate, equals, below and from",
                             rule.name);
+  }
+  if ((by_column || !options.split.column.empty()) && options.name != "csv") {
+    return invalid_argument("split: {} is split by rate, only csv by a column", options.name);
   }
   const double rate = options.negatives_rate;
   if (!(rate >= 0 && rate <= 1))

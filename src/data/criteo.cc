@@ -289,8 +289,6 @@ StatusOr<std::shared_ptr<const Format>> make_criteo(const FormatOptions& options
   if (fields.empty()) fields = criteo_fields();
   if (options.header) return invalid_argument("criteo has no header");
   STARLING_ASSIGN_OR_RETURN(auto base, ParserBase::make(options, fields, true));
-  if (!options.split.column.empty())
-    return invalid_argument("split: criteo is split by rate, not by column");
   auto columns = std::make_shared<Columns>();
   for (const FieldPlan& plan : base->plans.fields) {
     if (!plan.options.cross.empty()) continue;

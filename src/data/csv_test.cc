@@ -243,8 +243,22 @@ TEST(CsvTest, WrongOptionsAreNamed) {
     EXPECT_THAT(wrong({}, {{.name = "0", .transforms = {{"hash", {{"salt", seed}}}}}}),
                 HasSubstr("hash.salt is"));
   }
+  EXPECT_THAT(wrong({.split = {{"below", {}}, "", {"7"}}}, {{.name = "0"}}), HasSubstr("column"));
   EXPECT_THAT(wrong({.negatives_rate = 2}, {{.name = "0"}}), HasSubstr("negatives_rate"));
   EXPECT_THAT(wrong({.delimiter = "\n"}, {{.name = "0"}}), HasSubstr("delimiter"));
+}
+
+// The other formats read every record of such a split.
+TEST(CsvTest, OnlyCsvIsSplitByAColumn) {
+  for (const char* name : {"multislot", "criteo", "libsvm", "libffm", "features"}) {
+    for (const char* rule : {"equals", "below", "from"}) {
+      const Status status =
+          Format::make({.name = name, .split = {{rule, {}}, "time", {"7"}}}, {{.name = "a"}})
+              .status();
+      EXPECT_EQ(message_of(status),
+                fmt::format("split: {} is split by rate, only csv by a column", name));
+    }
+  }
 }
 
 // RFC 4180 as it reads, one character at a time.
