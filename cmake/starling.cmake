@@ -176,10 +176,12 @@ function(starling_module name)
     target_link_libraries(${library} PRIVATE ${ROOM_INSIDE})
     starling_precompile(${library})
   endif()
-  # The thread sanitizer has nothing to say about tests without threads.
-  if(STARLING_SANITIZE STREQUAL "thread" AND NOT "threads" IN_LIST ROOM_LABELS)
-    unset(ROOM_TESTS)
+  # The thread sanitizer has nothing to say about what has no threads.
+  if(STARLING_SANITIZE STREQUAL "thread")
     unset(ROOM_FUZZERS)
+    if(NOT "threads" IN_LIST ROOM_LABELS)
+      unset(ROOM_TESTS)
+    endif()
   endif()
   if(ROOM_TESTS AND STARLING_TESTS)
     add_executable(${name}_test ${ROOM_TESTS})
@@ -200,11 +202,12 @@ function(starling_module name)
   endif()
 endfunction()
 
-# A fuzz target defines LLVMFuzzerTestOneInput. With clang and -DSTARLING_LIBFUZZER=ON libFuzzer drives it; otherwise
-# tests/fuzz/driver.cc feeds it a million seeded mutations of its corpus as a test.
+# A fuzz target defines fuzz_decoders() of tests/fuzz/fuzz.h. With clang and -DSTARLING_LIBFUZZER=ON libFuzzer drives it;
+# otherwise tests/fuzz/driver.cc feeds each decoder a million seeded mutations of its seeds as a test.
 function(starling_fuzzer source library)
   get_filename_component(target ${source} NAME_WE)
   add_executable(${target} ${source})
+  target_include_directories(${target} PRIVATE ${CMAKE_SOURCE_DIR}/tests)
   target_link_libraries(${target} PRIVATE ${library})
   starling_precompile(${target})
   if(STARLING_LIBFUZZER)

@@ -5,6 +5,7 @@
 #include "data/criteo.h"
 #include "data/criteo_testing.h"
 #include "data/fuzz_testing.h"
+#include "fuzz/fuzz.h"
 
 namespace {
 
@@ -32,22 +33,21 @@ std::string samples_of(const Format& format, std::string_view bytes) {
   return data_testing::told(block) + std::to_string(counts.bad);
 }
 
-}  // namespace
-
-std::vector<std::string> fuzz_seeds() {
-  std::vector<std::string> seeds(3);
-  data_testing::append_criteo(1, 1, seeds[0]);
-  data_testing::append_criteo(2, 4, seeds[1]);
-  seeds[2] = std::string(39, '\t') + "\n0" + std::string(39, '\t') + "\r\n";
-  return seeds;
-}
-
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  const std::string_view bytes(reinterpret_cast<const char*>(data), size);
+void check(std::span<const std::byte> input) {
+  const std::string_view bytes = data_testing::text_of(input);
   data_testing::check_parse(*quick(), bytes);
   if (bytes.find('\x01') == bytes.npos) {
     STARLING_CHECK(samples_of(*quick(), bytes) == samples_of(*slow(), bytes),
                    "the quick and the slow way differ");
   }
-  return 0;
+}
+
+}  // namespace
+
+std::vector<FuzzDecoder> fuzz_decoders() {
+  std::vector<std::string> seeds(3);
+  data_testing::append_criteo(1, 1, seeds[0]);
+  data_testing::append_criteo(2, 4, seeds[1]);
+  seeds[2] = std::string(39, '\t') + "\n0" + std::string(39, '\t') + "\r\n";
+  return {{"criteo", check, seeds}};
 }

@@ -1,9 +1,10 @@
-// Any bytes as csv with a header, as csv without one, and as the text of an expression.
+// Any bytes as csv with a header, as csv without one, or as the text of an expression.
 #include <string>
 #include <vector>
 
 #include "data/expression.h"
 #include "data/fuzz_testing.h"
+#include "fuzz/fuzz.h"
 
 namespace {
 
@@ -36,23 +37,30 @@ std::shared_ptr<const Format> without_header() {
   return format;
 }
 
-}  // namespace
-
-std::vector<std::string> fuzz_seeds() {
-  return {"a,b\nx|y,3\n\"q,\"\"r\"\"\",-1\n", "\xef\xbb\xbf b , a \n 1 , \"x\" \r\n,\n",
-          "x|y::3\nz::9\n::\n", "b >= 2 and not (a in (\"x\", 'y', 3) or `a b` != 5)"};
-}
-
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  const std::string_view bytes(reinterpret_cast<const char*>(data), size);
-  data_testing::check_parse(*with_header(), bytes);
-  data_testing::check_parse(*without_header(), bytes);
-  const StatusOr<Expression> expression = Expression::parse(bytes);
-  if (!expression.ok()) return 0;
+void check_expression(std::span<const std::byte> bytes) {
+  const StatusOr<Expression> expression = Expression::parse(data_testing::text_of(bytes));
+  if (!expression.ok()) return;
   const std::vector<std::string_view> values(expression->columns().size(), "3");
   double out = 0;
   uint32_t column = 0;
   STARLING_CHECK(!expression->evaluate(values, out, column) || column < values.size(),
                  "an expression of a column that it does not name");
-  return 0;
+}
+
+}  // namespace
+
+std::vector<FuzzDecoder> fuzz_decoders() {
+  using data_testing::check_parse;
+  using data_testing::text_of;
+  return {
+      {"with_header",
+       [](auto bytes) { check_parse(*with_header(), text_of(bytes)); },
+       {"a,b\nx|y,3\n\"q,\"\"r\"\"\",-1\n", "\xef\xbb\xbf b , a \n 1 , \"x\" \r\n,\n"}},
+      {"without_header",
+       [](auto bytes) { check_parse(*without_header(), text_of(bytes)); },
+       {"x|y::3\nz::9\n::\n", "x::7\n\"q::\"\"r\"\"\"::-1\r\n"}},
+      {"expression",
+       check_expression,
+       {"b >= 2 and not (a in (\"x\", 'y', 3) or `a b` != 5)", "-a * (b + 0.5) / 2 < 1e3"}},
+  };
 }

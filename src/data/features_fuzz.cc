@@ -1,9 +1,10 @@
-// Any bytes as a file of features, and as one record from another hub: what decodes is encoded
+// Any bytes as a file of features, or as one record from another hub: what decodes is encoded
 // again and must come back the same.
 #include <string>
 #include <vector>
 
 #include "data/fuzz_testing.h"
+#include "fuzz/fuzz.h"
 
 namespace {
 
@@ -34,37 +35,39 @@ SampleBlock small_block() {
   return block;
 }
 
-}  // namespace
-
-std::vector<std::string> fuzz_seeds() {
-  const SampleBlock block = small_block();
-  std::vector<std::string> seeds(1);
-  for (uint32_t i = 0; i < block.samples(); ++i) {
-    std::string record;
-    encode_sample(block, i, record);
-    append_prefix(record.size(), seeds[0]);
-    seeds[0] += record;
-    seeds.push_back(std::move(record));
-  }
-  seeds.push_back(
-      std::string("\x0d\x0a\x0b\x0a\x01"
-                  "a\x19\x01\x02\x03\x04\x05\x06\x07\x08",
-                  14));
-  return seeds;
-}
-
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  const std::string_view bytes(reinterpret_cast<const char*>(data), size);
-  data_testing::check_parse(*features(), bytes);
+void check_record(std::span<const std::byte> bytes) {
   SampleBlock block(features()->schema());
-  if (!decode_sample(bytes, block).ok()) {
+  if (!decode_sample(data_testing::text_of(bytes), block).ok()) {
     STARLING_CHECK(block.samples() == 0 && block.keys() == 0, "a refused record left something");
-    return 0;
+    return;
   }
   std::string record;
   encode_sample(block, 0, record);
   SampleBlock again(features()->schema());
   STARLING_CHECK(decode_sample(record, again).ok(), "what was decoded can be encoded");
   STARLING_CHECK(data_testing::told(again) == record, "a sample survives its record");
-  return 0;
+}
+
+void check_file(std::span<const std::byte> bytes) {
+  data_testing::check_parse(*features(), data_testing::text_of(bytes));
+}
+
+}  // namespace
+
+std::vector<FuzzDecoder> fuzz_decoders() {
+  const SampleBlock block = small_block();
+  FuzzDecoder file{"file", check_file, {std::string()}};
+  FuzzDecoder record{"record", check_record, {}};
+  for (uint32_t i = 0; i < block.samples(); ++i) {
+    std::string bytes;
+    encode_sample(block, i, bytes);
+    append_prefix(bytes.size(), file.seeds[0]);
+    file.seeds[0] += bytes;
+    record.seeds.push_back(std::move(bytes));
+  }
+  file.seeds.push_back(
+      std::string("\x0d\x0a\x0b\x0a\x01"
+                  "a\x19\x01\x02\x03\x04\x05\x06\x07\x08",
+                  14));
+  return {file, record};
 }

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -14,6 +15,10 @@
 #include "data/format.h"
 
 namespace starling::data_testing {
+
+inline std::string_view text_of(std::span<const std::byte> bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
 
 inline void take_chunk(Parser& parser, std::string_view bytes, uint64_t offset, SampleBlock& out,
                        ParseCounts& counts) {

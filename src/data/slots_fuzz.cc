@@ -1,40 +1,60 @@
-// Any bytes as multislot, libsvm and libffm.
+// Any bytes as multislot, libsvm or libffm.
 #include <string>
 #include <vector>
 
 #include "data/fuzz_testing.h"
+#include "fuzz/fuzz.h"
 
 namespace {
 
 using namespace starling;  // NOLINT(google-build-using-namespace): a program of one file
 
-std::vector<std::shared_ptr<const Format>> make_formats() {
-  const FieldOptions label{.name = "label", .kind = FieldKind::kLabel};
-  const FieldOptions keys{.name = "k", .keys_max = 3};
-  const FieldOptions dense{.name = "d", .kind = FieldKind::kDense, .size = 2};
-  const FieldOptions pair{.name = "p", .kind = FieldKind::kDense, .column = "2", .size = 2};
-  const FieldOptions buckets{.name = "b", .transforms = {{"bucketise", {{"b0", 0.5}}}}};
-  return {
-      Format::make({.name = "multislot", .with_id = true, .with_content = true},
-                   {label, keys, dense})
-          .value(),
-      Format::make({.name = "multislot"}, {label, keys, dense}).value(),
-      Format::make({.name = "libsvm"}, {label, keys}).value(),
-      Format::make({.name = "libsvm"}, {label, buckets, pair}).value(),
-      Format::make({.name = "libffm"}, {label, keys, buckets, pair}).value(),
-  };
+const FieldOptions kLabel{.name = "label", .kind = FieldKind::kLabel};
+const FieldOptions kKeys{.name = "k", .keys_max = 3};
+const FieldOptions kDense{.name = "d", .kind = FieldKind::kDense, .size = 2};
+const FieldOptions kPair{.name = "p", .kind = FieldKind::kDense, .column = "2", .size = 2};
+const FieldOptions kBuckets{.name = "b", .transforms = {{"bucketise", {{"b0", 0.5}}}}};
+
+std::shared_ptr<const Format> make(const FormatOptions& options,
+                                   const std::vector<FieldOptions>& fields) {
+  return Format::make(options, fields).value();
+}
+
+void check_marked_slots(std::span<const std::byte> bytes) {
+  static const auto format =
+      make({.name = "multislot", .with_id = true, .with_content = true}, {kLabel, kKeys, kDense});
+  data_testing::check_parse(*format, data_testing::text_of(bytes));
+}
+
+void check_slots(std::span<const std::byte> bytes) {
+  static const auto format = make({.name = "multislot"}, {kLabel, kKeys, kDense});
+  data_testing::check_parse(*format, data_testing::text_of(bytes));
+}
+
+void check_libsvm(std::span<const std::byte> bytes) {
+  static const auto one = make({.name = "libsvm"}, {kLabel, kKeys});
+  static const auto fields = make({.name = "libsvm"}, {kLabel, kBuckets, kPair});
+  data_testing::check_parse(*one, data_testing::text_of(bytes));
+  data_testing::check_parse(*fields, data_testing::text_of(bytes));
+}
+
+void check_libffm(std::span<const std::byte> bytes) {
+  static const auto format = make({.name = "libffm"}, {kLabel, kKeys, kBuckets, kPair});
+  data_testing::check_parse(*format, data_testing::text_of(bytes));
 }
 
 }  // namespace
 
-std::vector<std::string> fuzz_seeds() {
-  return {"1 id-7 1 text 1 1 2 5 18446744073709551615 2 0.5 -1\n", "1 0 0 2 1 2\n1 1 1 7 2 3 4\n",
-          "+1 qid:3 1:1 2:0.5 7:1 # note\n-1\n", "1 0:3:1 1:4:0.5 2:1:9\n0 0:1:1\n"};
-}
-
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  static const auto formats = make_formats();
-  const std::string_view bytes(reinterpret_cast<const char*>(data), size);
-  for (const auto& format : formats) data_testing::check_parse(*format, bytes);
-  return 0;
+std::vector<FuzzDecoder> fuzz_decoders() {
+  return {
+      {"multislot_marked",
+       check_marked_slots,
+       {"1 id-7 1 text 1 1 2 5 18446744073709551615 2 0.5 -1\n",
+        "1 a 1 b 1 0 1 7 2 3 4\n1 c 1 d 1 1 0 2 1 2\n"}},
+      {"multislot", check_slots, {"1 0 0 2 1 2\n1 1 1 7 2 3 4\n", "1 1 3 5 6 7 2 0.5 -1\r\n"}},
+      {"libsvm",
+       check_libsvm,
+       {"+1 qid:3 1:1 2:0.5 7:1 # note\n-1\n", "0 2:3 2:4\n1 18446744073709551615:1e-3\n"}},
+      {"libffm", check_libffm, {"1 0:3:1 1:4:0.5 2:1:9\n0 0:1:1\n"}},
+  };
 }

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "fuzz/fuzz.h"
 #include "store/append_log.h"
 #include "store/memory/file_system.h"
 #include "store/test_tools.h"
@@ -23,9 +24,23 @@ starling::StatusOr<uint64_t> count_records(starling::FileSystem& fs) {
   return records;
 }
 
+void check(std::span<const std::byte> input) {
+  const std::string bytes(reinterpret_cast<const char*>(input.data()), input.size());
+  starling::MemoryFileSystem fs;
+  STARLING_CHECK(starling::write_file(fs, kUrl, bytes).ok(), "memory takes any file");
+  const auto first = count_records(fs);
+  if (!first.ok()) {
+    STARLING_CHECK(starling::contents(fs, kUrl) == bytes, "a refused log is left as it was");
+    return;
+  }
+  const auto second = count_records(fs);
+  STARLING_CHECK(second.ok() && *second == *first,
+                 "a recovered log opens again with the same records");
+}
+
 }  // namespace
 
-std::vector<std::string> fuzz_seeds() {
+std::vector<FuzzDecoder> fuzz_decoders() {
   std::vector<std::string> seeds = {"", "STLLOG01"};
   starling::MemoryFileSystem fs;
   auto log = starling::AppendLog::open(fs, kUrl, [](auto) { return absl::OkStatus(); });
@@ -35,20 +50,5 @@ std::vector<std::string> fuzz_seeds() {
     if (i % 2 == 0) (void)(*log)->sync();
     seeds.push_back(starling::contents(fs, kUrl));
   }
-  return seeds;
-}
-
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  const std::string bytes(reinterpret_cast<const char*>(data), size);
-  starling::MemoryFileSystem fs;
-  STARLING_CHECK(starling::write_file(fs, kUrl, bytes).ok(), "memory takes any file");
-  const auto first = count_records(fs);
-  if (!first.ok()) {
-    STARLING_CHECK(starling::contents(fs, kUrl) == bytes, "a refused log is left as it was");
-    return 0;
-  }
-  const auto second = count_records(fs);
-  STARLING_CHECK(second.ok() && *second == *first,
-                 "a recovered log opens again with the same records");
-  return 0;
+  return {{"log", check, seeds}};
 }

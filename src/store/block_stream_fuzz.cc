@@ -4,11 +4,26 @@
 #include <vector>
 
 #include "base/check.h"
+#include "fuzz/fuzz.h"
 #include "store/block_stream.h"
 #include "store/memory/file_system.h"
 #include "store/test_tools.h"
 
-std::vector<std::string> fuzz_seeds() {
+namespace {
+
+void check(std::span<const std::byte> input) {
+  const std::string bytes(reinterpret_cast<const char*>(input.data()), input.size());
+  const auto reader = starling::read_blocks(std::make_unique<starling::StringReader>(bytes, 100));
+  const auto text = starling::read_all(*reader, 1 << 20);
+  STARLING_CHECK(!text.ok() || text->size() < bytes.size(),
+                 "a stream is larger than what it holds");
+  STARLING_CHECK(text.ok() || text.status().code() == starling::StatusCode::kDataLoss,
+                 "damage is DataLoss");
+}
+
+}  // namespace
+
+std::vector<FuzzDecoder> fuzz_decoders() {
   std::vector<std::string> seeds;
   for (const size_t bytes : {0, 1, 63, 64, 200, 1000}) {
     starling::MemoryFileSystem fs;
@@ -18,15 +33,5 @@ std::vector<std::string> fuzz_seeds() {
     (void)(*writer)->publish();
     seeds.push_back(starling::contents(fs, "mem://x/f"));
   }
-  return seeds;
-}
-
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  const std::string bytes(reinterpret_cast<const char*>(data), size);
-  const auto reader = starling::read_blocks(std::make_unique<starling::StringReader>(bytes, 100));
-  const auto text = starling::read_all(*reader, 1 << 20);
-  STARLING_CHECK(!text.ok() || text->size() < size, "a stream is larger than what it holds");
-  STARLING_CHECK(text.ok() || text.status().code() == starling::StatusCode::kDataLoss,
-                 "damage is DataLoss");
-  return 0;
+  return {{"blocks", check, seeds}};
 }

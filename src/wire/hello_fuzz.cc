@@ -1,10 +1,11 @@
-// Any bytes as a client hello, a server hello and a client proof. What decodes must encode to the
+// Any bytes as a client hello, a server hello or a client proof. What decodes must encode to the
 // same bytes: the hellos have one form only.
 #include <array>
 #include <cstring>
 #include <string>
 #include <vector>
 
+#include "fuzz/fuzz.h"
 #include "wire/hello.h"
 #include "wire/wire_testing.h"
 
@@ -33,7 +34,7 @@ std::string as_seed(const Hello& hello) {
 
 }  // namespace
 
-std::vector<std::string> fuzz_seeds() {
+std::vector<FuzzDecoder> fuzz_decoders() {
   ClientHello client{
       .has_token = true, .would_pull = true, .lane = 1, .pid = 7, .node = 3, .role = 4};
   client.nonce.fill(std::byte{0x11});
@@ -42,18 +43,15 @@ std::vector<std::string> fuzz_seeds() {
   server.proof.fill(std::byte{0x33});
   ClientProof proof{.pull_works = true};
   proof.proof.fill(std::byte{0x44});
-  return {as_seed(client),
-          as_seed(server),
-          as_seed(proof),
-          as_seed(ClientHello{}),
-          as_seed(ServerHello{.status = 16}),
-          as_seed(ClientProof{})};
-}
-
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  const auto bytes = std::as_bytes(std::span(data, size));
-  check<ClientHello>(bytes, decode_client_hello);
-  check<ServerHello>(bytes, decode_server_hello);
-  check<ClientProof>(bytes, decode_client_proof);
-  return 0;
+  return {
+      {"client_hello",
+       [](auto bytes) { check<ClientHello>(bytes, decode_client_hello); },
+       {as_seed(client), as_seed(ClientHello{})}},
+      {"server_hello",
+       [](auto bytes) { check<ServerHello>(bytes, decode_server_hello); },
+       {as_seed(server), as_seed(ServerHello{.status = 16})}},
+      {"client_proof",
+       [](auto bytes) { check<ClientProof>(bytes, decode_client_proof); },
+       {as_seed(proof), as_seed(ClientProof{})}},
+  };
 }

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "fuzz/fuzz.h"
 #include "wire/proto_codec.h"
 #include "wire/wire_testing.h"
 
@@ -37,9 +38,28 @@ bool same_tensors(const Message& message, const v1::TensorMessage& generated) {
   return true;
 }
 
+void check(std::span<const std::byte> bytes) {
+  const StatusOr<Message> message = decode_proto(cut(bytes), nullptr, kLimits);
+  const StatusOr<Message> one_slice = decode_proto({&bytes, 1}, nullptr, kLimits);
+  must(message.ok() == one_slice.ok(), "slices do not matter");
+  if (!message.ok()) return;
+  must(wire_testing::equal(*message, *one_slice), "slices do not matter");
+
+  v1::TensorMessage generated;
+  must(generated.ParseFromArray(bytes.data(), static_cast<int>(bytes.size())),
+       "generated code accepts it too");
+  must(same_tensors(*message, generated), "generated code reads the same tensors");
+  const std::string again = wire_testing::joined(encode_proto(*message));
+  must(again == wire_testing::whole(*message).SerializeAsString(),
+       "generated code writes the same bytes");
+  const auto view = wire_testing::as_bytes_of(again);
+  const StatusOr<Message> back = decode_proto({&view, 1}, nullptr, kLimits);
+  must(back.ok() && wire_testing::equal(*back, *message), "a message survives");
+}
+
 }  // namespace
 
-std::vector<std::string> fuzz_seeds() {
+std::vector<FuzzDecoder> fuzz_decoders() {
   google::protobuf::SetLogHandler(nullptr);
   Message option = wire_testing::small_message();
   option.meta.mutable_push_grad()->add_keys()->set_table("users");
@@ -50,25 +70,5 @@ std::vector<std::string> fuzz_seeds() {
        {wire_testing::small_message(), wire_testing::sample_message(), option, map}) {
     seeds.push_back(wire_testing::whole(message).SerializeAsString());
   }
-  return seeds;
-}
-
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  const auto bytes = std::as_bytes(std::span(data, size));
-  const StatusOr<Message> message = decode_proto(cut(bytes), nullptr, kLimits);
-  const StatusOr<Message> one_slice = decode_proto({&bytes, 1}, nullptr, kLimits);
-  must(message.ok() == one_slice.ok(), "slices do not matter");
-  if (!message.ok()) return 0;
-  must(wire_testing::equal(*message, *one_slice), "slices do not matter");
-
-  v1::TensorMessage generated;
-  must(generated.ParseFromArray(data, static_cast<int>(size)), "generated code accepts it too");
-  must(same_tensors(*message, generated), "generated code reads the same tensors");
-  const std::string again = wire_testing::joined(encode_proto(*message));
-  must(again == wire_testing::whole(*message).SerializeAsString(),
-       "generated code writes the same bytes");
-  const auto view = wire_testing::as_bytes_of(again);
-  const StatusOr<Message> back = decode_proto({&view, 1}, nullptr, kLimits);
-  must(back.ok() && wire_testing::equal(*back, *message), "a message survives");
-  return 0;
+  return {{"proto", check, seeds}};
 }

@@ -1,33 +1,48 @@
 // Any bytes as an answer of a name node: a value or an error, never a crash.
-#include <cstdint>
 #include <string>
 #include <vector>
 
 #include "base/check.h"
+#include "fuzz/fuzz.h"
 #include "store/hdfs/reply.h"
 
-std::vector<std::string> fuzz_seeds() {
-  return {
-      R"({"FileStatus":{"fileId":77,"length":5,"modificationTime":5,"pathSuffix":"","type":"FILE"}})",
-      R"({"DirectoryListing":{"partialListing":{"FileStatuses":{"FileStatus":[{"length":1,"modificationTime":1,"type":"DIRECTORY","pathSuffix":"a"}]}},"remainingEntries":3}})",
-      R"({"boolean":true})",
-      R"({"RemoteException":{"exception":"IOException","javaClassName":"x","message":"a\n\tat b"}})",
-      R"({"beans":[{"LiveNodes":"{\"n:1\":{\"infoAddr\":\"1.1.1.1:2\",\"xferaddr\":\"1.1.1.1:3\"}}"}]})",
-  };
+namespace {
+
+std::string_view text_of(std::span<const std::byte> bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  const std::string_view body(reinterpret_cast<const char*>(data), size);
-  (void)starling::parse_file_status(body);
-  const auto listing = starling::parse_listing(body);
-  if (listing.ok()) {
-    for (const auto& entry : listing->entries) {
-      STARLING_CHECK(entry.name.find('/') == std::string::npos && entry.name != "..",
-                     "a name stays in its directory");
-    }
+void check_listing(std::span<const std::byte> bytes) {
+  const auto listing = starling::parse_listing(text_of(bytes));
+  if (!listing.ok()) return;
+  for (const auto& entry : listing->entries) {
+    STARLING_CHECK(entry.name.find('/') == std::string::npos && entry.name != "..",
+                   "a name stays in its directory");
   }
-  (void)starling::parse_boolean(body);
-  (void)starling::parse_transfer_address(body, "1.1.1.1:2");
-  STARLING_CHECK(!starling::remote_error(403, body).ok(), "an error is an error");
-  return 0;
+}
+
+void check_error(std::span<const std::byte> bytes) {
+  STARLING_CHECK(!starling::remote_error(403, text_of(bytes)).ok(), "an error is an error");
+}
+
+}  // namespace
+
+std::vector<FuzzDecoder> fuzz_decoders() {
+  return {
+      {"file_status",
+       [](auto bytes) { (void)starling::parse_file_status(text_of(bytes)); },
+       {R"({"FileStatus":{"fileId":77,"length":5,"modificationTime":5,"pathSuffix":"","type":"FILE"}})"}},
+      {"listing",
+       check_listing,
+       {R"({"DirectoryListing":{"partialListing":{"FileStatuses":{"FileStatus":[{"length":1,"modificationTime":1,"type":"DIRECTORY","pathSuffix":"a"}]}},"remainingEntries":3}})"}},
+      {"boolean",
+       [](auto bytes) { (void)starling::parse_boolean(text_of(bytes)); },
+       {R"({"boolean":true})", R"({"boolean":false})"}},
+      {"transfer_address",
+       [](auto bytes) { (void)starling::parse_transfer_address(text_of(bytes), "1.1.1.1:2"); },
+       {R"({"beans":[{"LiveNodes":"{\"n:1\":{\"infoAddr\":\"1.1.1.1:2\",\"xferaddr\":\"1.1.1.1:3\"}}"}]})"}},
+      {"error",
+       check_error,
+       {R"({"RemoteException":{"exception":"IOException","javaClassName":"x","message":"a\n\tat b"}})"}},
+  };
 }
