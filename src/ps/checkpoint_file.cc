@@ -1,5 +1,6 @@
 #include "ps/checkpoint_file.h"
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <utility>
@@ -20,6 +21,8 @@ constexpr size_t kRecordBytes = 16;  // kind, number, bytes
 constexpr size_t kPartHeadBytes = 44;
 constexpr size_t kImageRowsAt = 16;
 constexpr uint32_t kNameBytesMax = 4096;
+// Memory is taken as bytes come: the length of a record may be wrong, and so may the manifest's.
+constexpr uint64_t kGrowBytes = 1 << 20;
 // A disk that takes 2.5 GB/s in pieces of 1 MiB takes a third more in these; three, so that one is
 // written while the next is filled (docs/design/ps-speed.md).
 constexpr WriteBehindOptions kBehind = {.chunk_bytes = 8 << 20, .chunks = 3};
@@ -119,16 +122,23 @@ StatusOr<std::unique_ptr<CutFileReader>> CutFileReader::open(FileSystem& fs,
                                                              const std::string& directory,
                                                              const ckpt::File& file,
                                                              uint64_t cut_id) {
-  std::unique_ptr<CutFileReader> reader(new CutFileReader());
-  reader->file_ = file;
-  reader->url_ = directory + "/" + file.name();
-  StatusOr<std::unique_ptr<Reader>> source = fs.open_read(reader->url_, {.is_once = true});
+  const std::string url = directory + "/" + file.name();
+  StatusOr<std::unique_ptr<Reader>> source = fs.open_read(url, {.is_once = true});
   if (!source.ok() && source.status().code() == StatusCode::kNotFound) {
-    return data_loss("{}: missing, though the manifest of cut {} lists it", reader->url_, cut_id);
+    return data_loss("{}: missing, though the manifest of cut {} lists it", url, cut_id);
   }
   STARLING_RETURN_IF_ERROR(source.status());
   STARLING_ASSIGN_OR_RETURN(std::unique_ptr<Reader> ahead, ReadAhead::start(*std::move(source)));
-  auto hashed = std::make_unique<Hashed>(std::move(ahead));
+  return over(std::move(ahead), file, cut_id);
+}
+
+StatusOr<std::unique_ptr<CutFileReader>> CutFileReader::over(std::unique_ptr<Reader> source,
+                                                             const ckpt::File& file,
+                                                             uint64_t cut_id) {
+  std::unique_ptr<CutFileReader> reader(new CutFileReader());
+  reader->file_ = file;
+  reader->url_ = source->url();
+  auto hashed = std::make_unique<Hashed>(std::move(source));
   reader->hashed_ = hashed.get();
   reader->blocks_ = read_blocks(std::move(hashed));
   STARLING_RETURN_IF_ERROR(reader->read_head(cut_id));
@@ -185,8 +195,12 @@ Status CutFileReader::next(FileRecord& record) {
     return data_loss("{}: a record of kind {} with {} bytes", url_, kind, bytes);
   }
   record.number = number_at<uint32_t>(head.data() + 4);
-  record.bytes.resize(bytes);
-  STARLING_RETURN_IF_ERROR(read_exactly(record.bytes));
+  record.bytes.clear();
+  while (record.bytes.size() < bytes) {
+    const size_t have = record.bytes.size();
+    record.bytes.resize(have + std::min(bytes - have, kGrowBytes));
+    STARLING_RETURN_IF_ERROR(read_exactly(std::span(record.bytes).subspan(have)));
+  }
   record.kind = static_cast<CutRecordKind>(kind);
   if (record.kind != CutRecordKind::kEnd) {
     ++records_;

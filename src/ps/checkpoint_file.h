@@ -66,6 +66,9 @@ class CutFileReader {
   // DataLoss: the file is missing, or is not what the manifest of `cut_id` says of it.
   static StatusOr<std::unique_ptr<CutFileReader>> open(FileSystem& fs, const std::string& directory,
                                                        const ckpt::File& file, uint64_t cut_id);
+  // The same of a file whose bytes come from anywhere.
+  static StatusOr<std::unique_ptr<CutFileReader>> over(std::unique_ptr<Reader> source,
+                                                       const ckpt::File& file, uint64_t cut_id);
 
   // The next record; kEnd after the last, when the whole file has been checked. DataLoss names the
   // file.

@@ -18,7 +18,10 @@ constexpr const char* kPrefix = "cut-";
 constexpr uint64_t kManifestBytesMax = uint64_t{1} << 30;
 
 bool is_plain_name(const std::string& name) {
-  return !name.empty() && name != "." && name != ".." && name.find('/') == std::string::npos;
+  // No store has a name with a zero byte.
+  constexpr std::string_view kRefused("/\0", 2);
+  return !name.empty() && name != "." && name != ".." &&
+         name.find_first_of(kRefused) == std::string::npos;
 }
 
 Status check_manifest(const ckpt::Manifest& manifest, const std::string& url) {

@@ -3,8 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstring>
+
 #include "ps/checkpoint_file.h"
 #include "ps/cut_publisher.h"
+#include "store/block_stream.h"
 #include "store/file_systems.h"
 
 namespace starling {
@@ -106,6 +109,9 @@ TEST_F(ManifestTest, ManifestsThatMakeNoSenseAreRefused) {
   bad.add_files()->set_name("../../passwd");
   EXPECT_TRUE(refused(bad));
   bad = good;
+  bad.add_files()->set_name(std::string("a\0b", 3));
+  EXPECT_TRUE(refused(bad)) << "a name that no store can have";
+  bad = good;
   bad.add_files()->set_name("a");
   bad.add_files()->set_name("a");
   EXPECT_TRUE(refused(bad));
@@ -125,6 +131,28 @@ TEST_F(ManifestTest, ManifestsThatMakeNoSenseAreRefused) {
   bad.set_base("cut-000000000004");
   EXPECT_TRUE(refused(bad)) << "builds on itself";
   EXPECT_FALSE(refused(good));
+}
+
+// Memory was once taken for all that the record claimed.
+TEST_F(ManifestTest, ARecordThatClaimsMoreThanThereIsIsDataLoss) {
+  const auto writer = CutFileWriter::open(*fs_, path(1), "a", {ckpt::FILE_KIND_ROWS, 1, "t"});
+  ASSERT_EQ(writer.status(), absl::OkStatus());
+  ASSERT_EQ((*writer)->add(CutRecordKind::kDeleted, 0, {}), absl::OkStatus());
+  ckpt::File file = *(*writer)->publish();
+  const auto blocks = read_blocks(*fs_->open_read(path(1) + "/a", {}));
+  std::string bytes = *read_all(*blocks, 1 << 20);
+  constexpr size_t kLengthAt = 24 + 1 + 8;  // head, the table's name, kind and number of the record
+  constexpr uint64_t kClaimed = uint64_t{1} << 59;
+  std::memcpy(bytes.data() + kLengthAt, &kClaimed, sizeof(kClaimed));
+  const auto again = write_blocks(*fs_->open_write(path(1) + "/b", Existing::kKeep));
+  ASSERT_EQ((*again)->write(bytes_of(bytes)), absl::OkStatus());
+  ASSERT_EQ((*again)->publish(), absl::OkStatus());
+  file.set_name("b");
+  file.set_bytes(2 * kClaimed);
+  const auto reader = CutFileReader::open(*fs_, path(1), file, 1);
+  ASSERT_EQ(reader.status(), absl::OkStatus());
+  FileRecord record;
+  EXPECT_EQ((*reader)->next(record).code(), StatusCode::kDataLoss);
 }
 
 TEST_F(ManifestTest, TheNewestCutsStayWithAllTheyBuildOn) {
