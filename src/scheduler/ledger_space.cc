@@ -65,6 +65,10 @@ Status LedgerSpace::apply_record(std::span<const std::byte> record) {
   if (!transaction.ParseFromArray(record.data(), static_cast<int>(record.size()))) {
     return data_loss("ledger: a record of {} bytes is not a transaction", record.size());
   }
+  // An erased key without a name carries the revision of a snapshot; nothing else may lie there.
+  for (const ledger::Write& write : transaction.writes()) {
+    if (write.key().empty() && !write.erased()) return data_loss("ledger: a write without a key");
+  }
   apply(transaction);
   return absl::OkStatus();
 }

@@ -148,6 +148,16 @@ TEST(FileLedgerTest, ATornTailIsCutAndTheRestIsThere) {
   }
 }
 
+TEST(LedgerSpaceTest, AWriteWithoutAKeyIsDataLoss) {
+  LedgerSpace space;
+  ledger::Transaction transaction;
+  transaction.add_writes()->set_key("a");
+  transaction.add_writes()->set_value("lost by the next snapshot");
+  const std::string record = transaction.SerializeAsString();
+  EXPECT_EQ(space.apply_record(std::as_bytes(std::span(record))).code(), StatusCode::kDataLoss);
+  EXPECT_TRUE(space.list("").empty());
+}
+
 TEST(FileLedgerTest, ADamagedRecordInTheMiddleIsDataLossAndNothingIsCut) {
   MemoryFileSystem disk;
   {
