@@ -16,8 +16,9 @@ Every folder under src/ is a room with a door plate, README.md: `# name`, then t
   supp      a suppression of a sanitizer names a frame of a library built without it, below its reason
   path      each path and make target that a document names exists
 A folder inside a room (src/net/grpc) stands under its room's plate. It may have a plate of its own, which can only use
-less than its room does. Tests and benchmarks beside the code obey the same rules, but may include any library.
-The folders bin, py, tests and bench wire things up and may include every door; their own headers are nobody's business.
+less than its room does; it then includes what both plates name. Tests and benchmarks beside the code obey the same rules,
+but may include any library. The folders bin, py, tests and bench wire things up and may include every door, tests and bench
+also what a room has for tests alone (x_testing.h, test_x.h); their own headers are nobody's business.
 """
 
 import ast
@@ -101,7 +102,7 @@ class Tree:
                 continue
             self.text[relative.as_posix()] = data.decode(errors="replace")
         self.rooms = sorted({p.split("/")[1] for p in self.text if p.startswith("src/") and p.count("/") >= 2})
-        self.plates = {}
+        self.plates = {}  # by the folder below src/: of rooms, and of folders inside of them that have one
 
     def cpp(self, *tops):
         return [p for p in self.text if pathlib.PurePosixPath(p).suffix in CPP and p.split("/")[0] in tops]
@@ -158,6 +159,7 @@ def check_plates(tree):
         if parts[0] == "src" and len(parts) > 3 and parts[-1] == "README.md" and parts[1] in tree.plates:
             plate, problems = read_plate(tree, "/".join(parts[:-1]))
             yield from problems
+            tree.plates["/".join(parts[1:-1])] = plate
             for other in sorted(plate.uses - tree.plates[parts[1]].uses - {parts[1]}):
                 yield Problem(path, 1, "plate", f"uses '{other}', which the plate of '{parts[1]}' does not")
 
@@ -206,22 +208,31 @@ def check_includes(tree):
             first = name.split("/")[0]
             if quoted and "/" not in name and tree.exists(str(pathlib.PurePosixPath(path).parent / name)):
                 yield Problem(path, number, "include", f"write \"{name}\" with its path from src/")
-            if first in tree.rooms and "/" in name and quoted:
-                generated = name.endswith(".pb.h") and tree.exists(f"src/{name[:-len('.pb.h')]}.proto")
-                if not tree.exists(f"src/{name}") and not generated:
-                    yield Problem(path, number, "include", f"\"{name}\" does not exist under src/")
-                elif room_of(path) and room_of(path) != first:
+            if first not in tree.rooms or "/" not in name:
+                continue
+            generated = name.endswith(".pb.h") and tree.exists(f"src/{name[:-len('.pb.h')]}.proto")
+            if tree.exists(f"src/{name}") or generated:
+                if not quoted:
+                    yield Problem(path, number, "include", f"write <{name}> in quotes: it is ours")
+                if room_of(path) != first:
                     yield from check_door(tree, path, number, name)
+            elif quoted:  # in brackets it is the system's, such as <net/if.h>
+                yield Problem(path, number, "include", f"\"{name}\" does not exist under src/")
 
 
 def check_door(tree, path, number, name):
     room, other, header = room_of(path), *name.split("/", 1)
-    if room not in WIRING:
+    if room is None and is_aside(name):
+        return
+    if room is not None and room not in WIRING:
         if other not in ALLOWED.get(room, set()):
             yield Problem(path, number, "include", f"room '{room}' may not use room '{other}'")
             return
         if room in tree.plates and other not in tree.plates[room].uses:
             yield Problem(path, number, "include", f"room '{other}' is not in the Uses line of src/{room}/README.md")
+        folder = str(pathlib.PurePosixPath(path).parent.relative_to("src"))
+        if folder != room and folder in tree.plates and other not in tree.plates[folder].uses:
+            yield Problem(path, number, "include", f"room '{other}' is not in the Uses line of src/{folder}/README.md")
         if other in ROLES and header != "client.h":
             yield Problem(path, number, "include", f"of the role '{other}' others see only client.h, not \"{name}\"")
             return

@@ -38,7 +38,8 @@ CLEAN = {
     "src/ps/client.h": OPENING + '#include "scheduler/client.h"\n',
     "src/bin/README.md": plate("bin", uses="scheduler"),
     "src/bin/main.h": OPENING + '#include "scheduler/server.h"\n',
-    "tests/all_test.cc": '#include "base/inner.h"\n',
+    "src/base/thing_testing.h": OPENING,
+    "tests/all_test.cc": '#include "base/thing.h"\n#include "base/thing_testing.h"\n#include "scheduler/server.h"\n',
     "tests/CMakeLists.txt": "add_executable(all_test all_test.cc)\n",
 }
 
@@ -94,6 +95,25 @@ class TidyTest(unittest.TestCase):
     def test_a_maker_uses_no_more_than_its_room(self):
         self.expect(["src/net/grpc/README.md:1: plate: uses 'conf', which the plate of 'net' does not"],
                     files={"src/net/grpc/README.md": plate("net/grpc", uses="net, base, conf")})
+
+    def test_a_maker_includes_what_its_own_plate_names(self):
+        maker = {"src/net/grpc/README.md": plate("net/grpc", uses="net, base"),
+                 "src/net/grpc/server.h": OPENING + '#include "net/server.h"\n#include "wire/frame.h"\n'}
+        self.expect(["src/net/grpc/server.h:6: include: room 'wire' is not in the Uses line of src/net/grpc/README.md"],
+                    files=maker)
+        self.expect([], files=dict(maker, **{"src/net/grpc/README.md": plate("net/grpc", uses="net, base, wire")}))
+
+    def test_brackets_do_not_hide_an_include(self):
+        self.expect(["src/conf/options.h:5: include: room 'conf' may not use room 'wire'",
+                     "src/conf/options.h:5: include: write <wire/frame.h> in quotes: it is ours"],
+                    files={"src/conf/options.h": OPENING + "#include <wire/frame.h>\n#include <net/if.h>\n"})
+
+    def test_tests_and_benchmarks_include_doors_alone(self):
+        code = '#include "base/inner.h"\n'
+        self.expect([f"{path}:1: include: \"base/inner.h\" is not a door header of 'base' (src/base/README.md)"
+                     for path in ("bench/all_bench.cc", "tests/all_test.cc")],
+                    files={"tests/all_test.cc": code, "bench/all_bench.cc": code,
+                           "bench/CMakeLists.txt": "add_executable(all_bench all_bench.cc)\n"})
 
     def test_an_include_of_a_forbidden_room_fails(self):
         self.expect(["src/conf/options.h:5: include: room 'conf' may not use room 'wire'"],
