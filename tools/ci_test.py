@@ -3,6 +3,7 @@
 import os
 import pathlib
 import shutil
+import signal
 import subprocess
 import tempfile
 import unittest
@@ -51,13 +52,29 @@ class CiTest(unittest.TestCase):
     def makefile(self, build="true", test="true"):
         (self.root / "Makefile").write_text(f".PHONY: build test\nbuild:\n\t@{build}\ntest:\n\t@{test}\n")
 
-    def run_ci(self):
+    def environment(self):
         environment = dict(os.environ, PATH=f"{self.root / 'bin'}:{os.environ['PATH']}")
         # make sets these for its children; the made-up make must not take them for its own.
         for name in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS"):
             environment.pop(name, None)
-        result = subprocess.run([self.root / ".ci" / "run"], env=environment, capture_output=True, text=True, check=False)
+        return environment
+
+    def run_ci(self):
+        result = subprocess.run([self.root / ".ci" / "run"], env=self.environment(), capture_output=True, text=True,
+                                check=False)
         return result.returncode, result.stdout.splitlines()
+
+    def stop_ci(self, number):
+        """Starts a run whose stage of release tests writes its counts and never ends, and stops all of it then."""
+        self.makefile(test=f"echo '{COUNTS.format(100, 0, 2)}' > build/release/tests.json; echo waiting; sleep 1000")
+        process = subprocess.Popen([self.root / ".ci" / "run"], env=self.environment(), stdout=subprocess.PIPE,
+                                   stderr=subprocess.DEVNULL, text=True, start_new_session=True)
+        self.addCleanup(process.stdout.close)
+        while process.stdout.readline() != "waiting\n":
+            pass
+        os.killpg(process.pid, number)
+        lines = process.stdout.read().splitlines()
+        return process.wait(), lines
 
     def test_the_last_line_is_the_total_of_all_stages(self):
         status, lines = self.run_ci()
@@ -92,6 +109,12 @@ class CiTest(unittest.TestCase):
         status, lines = self.run_ci()
         self.assertEqual(status, 1)
         self.assertEqual(lines[-1], "0 passed, 1 failed, 0 skipped")
+
+    def test_a_run_that_is_stopped_has_failed(self):
+        for number in (signal.SIGTERM, signal.SIGINT):
+            status, lines = self.stop_ci(number)
+            self.assertNotEqual(status, 0)
+            self.assertEqual(lines[-1], "100 passed, 1 failed, 2 skipped")
 
     def test_counts_of_an_earlier_run_do_not_count(self):
         (self.root / "build/tsan/tests.json").write_text(COUNTS.format(1000, 0, 0))
