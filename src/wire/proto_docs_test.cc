@@ -31,6 +31,8 @@ bool ends_with(const std::string& name, const std::string& end) {
 // says that the client or the server sets the message.
 std::vector<std::string> gaps(const pb::FileDescriptor& file) {
   const std::regex missing("[Mm]issing");
+  // The word alone may stand for anything: what follows has to say what holds then.
+  const std::regex missing_means(R"([Nn]ever\s+missing|[Mm]issing[^.]*(:\s*\S|\smeans\s|\sfor\s))");
   const std::regex set_by(R"((Set|Made|Published)\s+by|\ssets\s)");
   std::vector<std::string> out;
   for (int m = 0; m < file.message_type_count(); ++m) {
@@ -43,7 +45,7 @@ std::vector<std::string> gaps(const pb::FileDescriptor& file) {
     for (int f = 0; f < message->field_count(); ++f) {
       const pb::FieldDescriptor* field = message->field(f);
       const pb::OneofDescriptor* oneof = field->real_containing_oneof();
-      const bool is_said = std::regex_search(words_of(field), missing) ||
+      const bool is_said = std::regex_search(words_of(field), missing_means) ||
                            (oneof != nullptr && std::regex_search(words_of(oneof), missing) &&
                             !words_of(field).empty());
       if (!is_said) out.push_back(field->full_name());
@@ -107,6 +109,9 @@ TEST(ProtoGaps, AFieldThatDoesNotSayWhatMissingMeansIsNamed) {
   EXPECT_EQ(OneMessage(message).field("x", "").gaps(), Names{"AOption.x"});
   EXPECT_EQ(OneMessage(message).field("x", "how many. Missing: 0").gaps(), Names{});
   EXPECT_EQ(OneMessage(message).field("x", "How many. Never missing.").gaps(), Names{});
+  EXPECT_EQ(OneMessage(message).field("x", "How many pieces are missing.").gaps(),
+            Names{"AOption.x"});
+  EXPECT_EQ(OneMessage(message).field("x", "How many. Missing.").gaps(), Names{"AOption.x"});
 }
 
 TEST(ProtoGaps, AMessageThatDoesNotSayWhoSetsItIsNamed) {
