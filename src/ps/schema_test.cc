@@ -102,6 +102,26 @@ TEST(Schema, ANumberThatAnEnumDoesNotHaveIsRefused) {
               HasSubstr("w.nan_policy is 7"));
 }
 
+TEST(Schema, ASecondPartLeavesOneWeightToTheFirstAndStartsAsTheTableDoes) {
+  v1::TableOptions table = plain();
+  table.mutable_second()->set_first_dim(1);
+  EXPECT_TRUE(table_options(table, 1).ok());
+  table.mutable_second()->set_first_dim(2);
+  EXPECT_THAT(std::string(message_of(table_options(table, 1).status())), HasSubstr("first_dim"));
+  table.mutable_second()->clear_first_dim();
+  *table.mutable_second()->mutable_initializer() = rule_of("zero");
+  EXPECT_THAT(std::string(message_of(table_options(table, 1).status())), HasSubstr("initializer"));
+}
+
+TEST(Schema, AScheduleThatIsOnlyAWarmUpIsConstant) {
+  v1::TableOptions table = plain();
+  *table.mutable_schedule() = rule_of("warmup", {{"warmup_steps", 100}});
+  const auto options = table_options(table, 1);
+  ASSERT_TRUE(options.ok()) << options.status();
+  EXPECT_EQ(options->schedule.kind, "constant");
+  EXPECT_EQ(options->schedule.warmup_steps, 100U);
+}
+
 TEST(Schema, AnUnknownValueIsRefusedByName) {
   v1::TableOptions table = plain();
   *table.mutable_admission() = rule_of("count", {{"number", 3}});
