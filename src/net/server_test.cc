@@ -329,6 +329,29 @@ TEST_F(ServerOnGivenLanes, HasLeftTheHandlersWhenItHasStopped) {
   EXPECT_EQ(answer.get().status().code(), StatusCode::kUnavailable) << "it was cut";
 }
 
+// Its thread would else be the last to let go of it, and no thread can join itself.
+TEST_F(ServerOnGivenLanes, AreNotKeptByWhatIsPostedToThem) {
+  auto client = std::make_unique<Client>(network_, network_.make_driven_lane());
+  slow_.go_on.set_value();
+  ASSERT_TRUE(client
+                  ->call_wait({.address = server_->addresses()[0]}, Method::kPeerCall, Message(),
+                              Deadline::in(RealClock(), seconds(60)))
+                  .ok());
+  EXPECT_TRUE(server_->stop(Deadline::never()).ok());
+  server_.reset();
+  std::promise<void> busy;
+  std::promise<void> go_on;
+  std::future<void> is_busy = busy.get_future();
+  lane_->post([busy = std::move(busy), gone_on = go_on.get_future()]() mutable {
+    busy.set_value();
+    gone_on.wait();
+  });
+  is_busy.wait();
+  client.reset();  // tells the lane that it went
+  EXPECT_EQ(lane_.use_count(), 1);
+  go_on.set_value();
+}
+
 // Every method of the Hub, each with its own overload.
 struct HubAnswers {
   template <Method M>

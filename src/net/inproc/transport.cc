@@ -49,6 +49,14 @@ struct InprocServer {
   }
 };
 
+// The task that tells. It does not keep the server, which has the lane: see ChannelHandle.
+Task told(const std::weak_ptr<InprocServer>& server, LaneId at, std::shared_ptr<const Peer> peer,
+          bool came) {
+  return [server, at, peer = std::move(peer), came] {
+    if (const auto there = server.lock()) there->tell(at, peer, came);
+  };
+}
+
 size_t message_bytes(const Message& message) {
   size_t bytes = message.meta.ByteSizeLong();
   for (const Tensor& tensor : message.tensors) bytes += tensor.bytes();
@@ -206,9 +214,7 @@ bool InprocChannel::connect() {
                                       .identity = intake.options().identity,
                                       .connection = intake.next_connection()});
   if (value(target_.lane) < intake.lanes()) {
-    intake.lane(target_.lane)->post([server = server_, at = target_.lane, peer = peer_] {
-      server->tell(at, peer, true);
-    });
+    intake.lane(target_.lane)->post(told(server_, target_.lane, peer_, true));
   }
   return true;
 }
@@ -218,9 +224,7 @@ void InprocChannel::disconnect() {
   handle_->channel = nullptr;
   server_->disconnect(handle_);
   if (value(target_.lane) < server_->intake->lanes()) {
-    server_->intake->lane(target_.lane)->post([server = server_, at = target_.lane, peer = peer_] {
-      server->tell(at, peer, false);
-    });
+    server_->intake->lane(target_.lane)->post(told(server_, target_.lane, peer_, false));
   }
   server_.reset();
 }
