@@ -234,7 +234,7 @@ std::vector<std::byte> DensePart::encode() const {
   at += kPartHeadBytes;
   std::memcpy(at, variable.data(), variable.size());
   at += variable.size();
-  std::memcpy(at, weights.data(), weights.size() * sizeof(float));
+  if (!weights.empty()) std::memcpy(at, weights.data(), weights.size() * sizeof(float));
   at += weights.size() * sizeof(float);
   if (!state.empty()) std::memcpy(at, state.data(), state.size() * sizeof(float));
   return bytes;
@@ -266,7 +266,7 @@ StatusOr<DensePart> DensePart::decode(std::span<const std::byte> bytes) {
   at += name_bytes;
   part.weights.resize(elements);
   part.state.resize(state);
-  std::memcpy(part.weights.data(), at, elements * sizeof(float));
+  if (elements != 0) std::memcpy(part.weights.data(), at, elements * sizeof(float));
   at += elements * sizeof(float);
   if (state != 0) std::memcpy(part.state.data(), at, state * sizeof(float));
   return part;

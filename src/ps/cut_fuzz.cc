@@ -147,6 +147,10 @@ std::string file_of(const std::vector<std::pair<CutRecordKind, std::vector<std::
   return std::string(sizeof(uint64_t), '\0') + read_all(*blocks, 1 << 20).value();
 }
 
+std::string text_of(const std::vector<std::byte>& bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
 ckpt::Manifest small_manifest() {
   ckpt::Manifest manifest;
   manifest.set_format(kManifestFormat);
@@ -174,6 +178,7 @@ std::vector<FuzzDecoder> fuzz_decoders() {
   increment.set_base_cut(kCut - 1);
   increment.set_base(cut_name(kCut - 1));
   const std::vector<std::byte> part = small_part().encode();
+  const std::vector<std::byte> nothing = DensePart{.variable = "w", .begin = 3, .end = 3}.encode();
   const std::vector<std::byte> zeros(40);
   return {
       {"manifest",
@@ -183,6 +188,6 @@ std::vector<FuzzDecoder> fuzz_decoders() {
        check_file,
        {file_of({{CutRecordKind::kBucket, zeros}, {CutRecordKind::kDeleted, zeros}}),
         file_of({{CutRecordKind::kPart, part}, {CutRecordKind::kPart, part}}), file_of({})}},
-      {"part", check_part, {std::string(reinterpret_cast<const char*>(part.data()), part.size())}},
+      {"part", check_part, {text_of(part), text_of(nothing)}},
   };
 }

@@ -155,6 +155,16 @@ TEST_F(ManifestTest, ARecordThatClaimsMoreThanThereIsIsDataLoss) {
   EXPECT_EQ((*reader)->next(record).code(), StatusCode::kDataLoss);
 }
 
+// Its weights have no memory, which was copied from and to all the same.
+TEST(DensePartTest, OneWithoutElementsSurvives) {
+  const std::vector<std::byte> bytes = DensePart{.variable = "w", .begin = 3, .end = 3}.encode();
+  const StatusOr<DensePart> part = DensePart::decode(bytes);
+  ASSERT_EQ(part.status(), absl::OkStatus());
+  EXPECT_EQ(part->variable, "w");
+  EXPECT_EQ(part->begin, 3u);
+  EXPECT_THAT(part->weights, IsEmpty());
+}
+
 TEST_F(ManifestTest, TheNewestCutsStayWithAllTheyBuildOn) {
   make(1);
   make(2, 1);
