@@ -169,6 +169,9 @@ void Intake::accept(Request request, Reply reply) {
     if (cut_.load(std::memory_order_acquire)) {
       return shared->fail(unavailable("server has stopped"));
     }
+    if (shared->cancelled()) {
+      return shared->fail(cancelled("the caller gave up before it was run"));
+    }
     if (request.deadline.passed(lane(request.lane)->clock().now())) {
       return shared->fail(deadline_exceeded("{}: its time had passed before it was run",
                                             info_of(request.method).name));

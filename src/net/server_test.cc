@@ -214,6 +214,50 @@ TEST_F(IntakeTest, ARoleWithoutTheServiceNamesBoth) {
               testing::AllOf(testing::HasSubstr("Ps.Pull"), testing::HasSubstr("Peer")));
 }
 
+TEST(IntakePool, DropsARequestThatItsCallerGaveUp) {
+  struct Saver : Handler {
+    void handle(Request request, Reply reply) override {
+      if (request.message.meta.name() == "first") {
+        begun.set_value();
+        go_on.get_future().wait();
+      }
+      ++handled;
+      reply.send(Message());
+    }
+    bool blocks(Method) const override { return true; }
+    std::promise<void> begun;
+    std::promise<void> go_on;
+    std::atomic<int> handled{0};
+  } saver;
+  Metrics metrics;
+  ManualLanes lanes;
+  ServerOptions server;
+  server.handlers = {LaneHandlers{}};
+  server.handlers[0][static_cast<size_t>(Service::kPs)] = &saver;
+  server.lanes = {lanes.make()};
+  NetOptions options;
+  options.pool_threads = 1;
+  auto intake = std::make_shared<Intake>(options, std::move(server), Log(), metrics);
+  intake->accept({.method = Method::kPsSave, .message = named("first")},
+                 Reply(std::make_shared<Recorder>()));
+  saver.begun.get_future().wait();
+  auto second = std::make_shared<Recorder>();
+  intake->accept({.method = Method::kPsSave, .message = named("second")}, Reply(second));
+  std::promise<void> answered;
+  struct Last : ReplySink {
+    explicit Last(std::promise<void>& answered) : answered_(answered) {}
+    void finish(const Status&, Message) override { answered_.set_value(); }
+    std::promise<void>& answered_;
+  };
+  intake->accept({.method = Method::kPsSave, .message = named("third")},
+                 Reply(std::make_shared<Last>(answered)));
+  second->cancelled = true;
+  saver.go_on.set_value();
+  answered.get_future().wait();
+  EXPECT_EQ(second->last.code(), StatusCode::kCancelled);
+  EXPECT_EQ(saver.handled, 2);
+}
+
 class Nothing : public Handler {
   void handle(Request, Reply reply) override { reply.send(Message()); }
 };

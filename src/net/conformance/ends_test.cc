@@ -100,6 +100,9 @@ TEST_P(EndsOfCalls, ThePoolDropsARequestWhoseTimeHasPassed) {
   ASSERT_TRUE(parrot.wait_for([&] { return parrot.times(1) == 1; }));
   client.call(world.target(*server), Method::kPsSave, ask(kEcho, 2), soon(), ends.take(2));
   ASSERT_TRUE(ends.wait(1));
+  // The server, which counts from the arrival, has heard by then that the caller gave up.
+  ASSERT_TRUE(
+      client.call_wait(world.target(*server), Method::kPeerCall, ask(kEcho, 4), patience()).ok());
   parrot.open();
   ASSERT_TRUE(
       client.call_wait(world.target(*server), Method::kPsSave, ask(kEcho, 3), patience()).ok());
