@@ -1,11 +1,12 @@
 // The list of optimizer rules: what each is called, what it keeps per row, and its step over a
 // block of rows.
 //
-// One rule_*.inc file per family holds the arithmetic, written once and compiled for every vector
-// target; rules.cc holds the list. The arithmetic is that of torch.optim, or of Paddle where the
+// One rule_*.cc file per family holds the arithmetic, written once and compiled for every vector
+// target, and the list of its rules. The arithmetic is that of torch.optim, or of Paddle where the
 // name says so. Uses: base. Threads: any; everything here is immutable.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <map>
 #include <span>
@@ -101,8 +102,16 @@ struct StepWalk {
   float* scratch;          // n
 };
 
-// All rules for the vector target chosen at run time.
-std::span<const RuleOps> rules();
+// The rules of each family, for the vector target chosen at run time.
+std::span<const RuleOps> plain_rules();
+std::span<const RuleOps> adagrad_rules();
+std::span<const RuleOps> adam_rules();
+std::span<const RuleOps> paddle_rules();
+std::span<const RuleOps> paddle_adam_rules();
+std::array<std::span<const RuleOps>, 5> rules();
+
+// The values that every rule takes beside its own.
+std::span<const RuleParam> shared_params();
 
 // Sets every state float to the rule's first value.
 void start_state(const RuleSettings& settings, size_t n, float* state);

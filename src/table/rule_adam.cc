@@ -1,6 +1,23 @@
 // adam, adamw: torch.optim's arithmetic with a step count of the row's (or the variable's) own.
 //
-// Uses: lanes.inc. Threads: any; all are pure.
+// Uses: rule_step.inc. Threads: any; all are pure.
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+
+#include "table/kernels.h"
+#include "table/rules.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "table/rule_adam.cc"
+// clang-format off
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+#include "table/rule_step.inc"
+// clang-format on
+
 HWY_BEFORE_NAMESPACE();
 namespace starling {
 namespace HWY_NAMESPACE {
@@ -19,8 +36,10 @@ struct Adam : RuleBase {
   static constexpr bool kDense = true;
   static constexpr size_t kVectors = 2;
   static constexpr size_t kScalars = 1;
-  static constexpr RuleParam kParams[] = {
-      {"lr", 0.001, 0, 1e6}, {"beta1", 0.9, 0, 0.9999999}, {"beta2", 0.999, 0, 0.9999999}, {"eps", 1e-8, 0, 1}};
+  static constexpr RuleParam kParams[] = {{"lr", 0.001, 0, 1e6},
+                                          {"beta1", 0.9, 0, 0.9999999},
+                                          {"beta2", 0.999, 0, 0.9999999},
+                                          {"eps", 1e-8, 0, 1}};
 
   struct Step {
     Floats size, b1, b2, rest1, rest2, root, eps;
@@ -68,6 +87,24 @@ struct AdamW : Adam {
   }
 };
 
+std::span<const RuleOps> adam_ops() {
+  static const std::array list = {ops_of<Adam>(), ops_of<AdamW>()};
+  return list;
+}
+
 }  // namespace HWY_NAMESPACE
 }  // namespace starling
 HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace starling {
+namespace {
+
+HWY_EXPORT(adam_ops);
+
+}  // namespace
+
+std::span<const RuleOps> adam_rules() { return HWY_DYNAMIC_DISPATCH(adam_ops)(); }
+
+}  // namespace starling
+#endif  // HWY_ONCE
