@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <thread>
 
+#include "base/rng.h"
 #include "bin/process.h"
 #include "hub/options.h"
 #include "hub/position.h"
@@ -48,44 +49,61 @@ StatusOr<v1::StartSampleOption> resume_of(const ckpt::Manifest& manifest) {
 StatusOr<std::unique_ptr<JobClient>> JobClient::join(Network& network, const Options& options,
                                                      Deadline deadline) {
   std::unique_ptr<JobClient> client(new JobClient());
-  client->lane_ = network.make_lane("job", 0);
   SchedulerClientOptions to_scheduler;
   to_scheduler.scheduler = options.scheduler;
   to_scheduler.role = options.role;
   to_scheduler.name = options.name;
   to_scheduler.incarnation = make_incarnation();
   to_scheduler.workers = options.workers;
-  client->scheduler_ =
-      std::make_unique<SchedulerClient>(network, client->lane_, to_scheduler, client.get());
-  PsClientOptions to_ps;
-  to_ps.role = options.role;
-  to_ps.incarnation = to_scheduler.incarnation;
-  client->ps_ = std::make_unique<PsClient>(network, client->lane_, to_ps, client->scheduler_.get());
-  HubClientOptions to_hubs;
-  to_hubs.role = options.role;
-  to_hubs.incarnation = to_scheduler.incarnation;
-  client->hubs_ = std::make_unique<HubClient>(network, client->lane_, to_hubs);
+  for (uint32_t i = 0; i < options.lanes; ++i) client->add_lane(network, to_scheduler);
   STARLING_ASSIGN_OR_RETURN(client->registered_, client->scheduler_->join_wait(deadline));
-  client->ps_->joined(client->registered_);
-  client->hubs_->joined(client->registered_);
+  for (const LaneOfClients& one : client->lanes_) {
+    one.ps->joined(client->registered_);
+    one.hubs->joined(client->registered_);
+  }
   const MutexLock lock(client->mutex_);
   // What came by Watch meanwhile is newer.
   if (client->job_.state() == v1::JOB_STATE_UNKNOWN) client->job_ = client->registered_.job();
   return client;
 }
 
+void JobClient::add_lane(Network& network, const SchedulerClientOptions& member) {
+  const size_t index = lanes_.size();
+  LaneOfClients& one = lanes_.emplace_back();
+  one.lane = network.make_lane(fmt::format("job-{}", index), static_cast<uint32_t>(index));
+  if (scheduler_ == nullptr) {
+    scheduler_ = std::make_unique<SchedulerClient>(network, one.lane, member, this);
+  }
+  // Clients number their requests by themselves, so that each is a session of its own.
+  PsClientOptions to_ps;
+  to_ps.role = member.role;
+  to_ps.incarnation = member.incarnation;
+  to_ps.session = mix64(member.incarnation + 2 * index + 1);
+  one.ps = std::make_unique<PsClient>(network, one.lane, to_ps, scheduler_.get());
+  HubClientOptions to_hubs;
+  to_hubs.role = member.role;
+  to_hubs.incarnation = member.incarnation;
+  to_hubs.session = mix64(member.incarnation + 2 * index + 2);
+  one.hubs = std::make_unique<HubClient>(network, one.lane, to_hubs);
+}
+
 JobClient::~JobClient() {
-  if (lane_ != nullptr) lane_->stop();
+  for (const LaneOfClients& one : lanes_) one.lane->stop();
 }
 
 Status JobClient::wait_for_servers(size_t hubs, Deadline deadline) {
-  STARLING_RETURN_IF_ERROR(hubs_->wait_for_hubs(hubs, deadline).status());
-  return ps_->wait_for_map(deadline).status();
+  for (const LaneOfClients& one : lanes_) {
+    STARLING_RETURN_IF_ERROR(one.hubs->wait_for_hubs(hubs, deadline).status());
+    STARLING_RETURN_IF_ERROR(one.ps->wait_for_map(deadline).status());
+  }
+  return absl::OkStatus();
 }
 
 void JobClient::on_event(const v1::Event& event) {
-  ps_->on_event(event);
-  hubs_->on_event(event);
+  for (const LaneOfClients& one : lanes_) {
+    one.ps->on_event(event);
+    one.hubs->on_event(event);
+  }
   if (!event.has_job()) return;
   const MutexLock lock(mutex_);
   job_ = event.job();

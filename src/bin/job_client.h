@@ -1,13 +1,14 @@
 // JobClient is this process as a member of a running job: registered, watching, with clients of
 // scheduler, ps and hubs; and what is asked of a job as a whole: cuts, restores, its state.
 //
-// Uses: doors of scheduler, ps and hub. Threads: any; its lane has one of its own.
+// Uses: doors of scheduler, ps and hub. Threads: any; each of its lanes has one of its own.
 #pragma once
 
 #include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/mutex.h"
 #include "conf/options.h"
@@ -26,6 +27,7 @@ class JobClient : public SchedulerEvents {
     v1::Role role = v1::ROLE_CLIENT;
     std::string name;
     uint32_t workers = 0;  // of a trainer: the ranks it asks for
+    uint32_t lanes = 1;    // each with clients of ps and hubs
   };
   // Registers. `network` outlives it. Codes as SchedulerClient::join_wait.
   static StatusOr<std::unique_ptr<JobClient>> join(Network& network, const Options& options,
@@ -33,8 +35,9 @@ class JobClient : public SchedulerEvents {
   ~JobClient() override;
 
   SchedulerClient& scheduler() { return *scheduler_; }
-  PsClient& ps() { return *ps_; }
-  HubClient& hubs() { return *hubs_; }
+  size_t lanes() const { return lanes_.size(); }
+  PsClient& ps(size_t lane = 0) { return *lanes_[lane].ps; }
+  HubClient& hubs(size_t lane = 0) { return *lanes_[lane].hubs; }
   // As the scheduler took it in.
   const v1::RegisterReply& registered() const { return registered_; }
   // Waits for `hubs` of them and for a map.
@@ -46,22 +49,27 @@ class JobClient : public SchedulerEvents {
   uint32_t seats() const;
   // Why there is no going on: the job failed, or this process was declared dead.
   Status failure() const;
-  // What the next heartbeats tell. Called on the lane.
+  // What the next heartbeats tell. Called on the first lane.
   void set_rates(std::vector<std::pair<std::string, double>> rates);
 
   // Leaves the job, so that nobody waits for it; then is of no more use.
   void leave(Deadline deadline);
 
  private:
+  struct LaneOfClients {
+    std::shared_ptr<LoopLane> lane;
+    std::unique_ptr<PsClient> ps;
+    std::unique_ptr<HubClient> hubs;
+  };
+
   JobClient() = default;
+  void add_lane(Network& network, const SchedulerClientOptions& member);
   void on_event(const v1::Event& event) override;
   void on_refused(const Status& status) override;
   void on_heartbeat(v1::SchedulerHeartbeatOption* option) override;
 
-  std::shared_ptr<LoopLane> lane_;
-  std::unique_ptr<SchedulerClient> scheduler_;
-  std::unique_ptr<PsClient> ps_;
-  std::unique_ptr<HubClient> hubs_;
+  std::unique_ptr<SchedulerClient> scheduler_;  // on the first lane
+  std::vector<LaneOfClients> lanes_;
   v1::RegisterReply registered_;
 
   mutable Mutex mutex_;

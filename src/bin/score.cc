@@ -99,7 +99,7 @@ StatusOr<Scorer> make_scorer(const JobOptions& job, const std::string& checkpoin
                             out.client->hubs().start(out.dataset, soon));
   STARLING_ASSIGN_OR_RETURN(
       out.trainer,
-      Trainer::make(job, {&out.client->scheduler(), &out.client->ps(), &out.client->hubs()},
+      Trainer::make(job, {&out.client->scheduler(), {{&out.client->ps(), &out.client->hubs()}}},
                     {.ranks = {0}, .ahead = static_cast<uint32_t>(job.trainer.prefetch)}, told));
   STARLING_RETURN_IF_ERROR(out.trainer->join());
   return out;

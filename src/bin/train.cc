@@ -47,6 +47,7 @@ StatusOr<int> train_here(Launch& launch, const StopSignal& stop) {
   member.role = v1::ROLE_TRAINER;
   member.name = "trainer-0";
   member.workers = static_cast<uint32_t>(job.train.threads);
+  member.lanes = static_cast<uint32_t>(job.trainer.lanes);
   const Deadline soon = Deadline::in(clock, kStartPatience);
   STARLING_ASSIGN_OR_RETURN(const std::unique_ptr<JobClient> client,
                             JobClient::join(local->network(), member, soon));

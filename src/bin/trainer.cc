@@ -49,6 +49,7 @@ StatusOr<int> serve(const Job& loaded, const TrainerFlags& flags) {
   member.role = v1::ROLE_TRAINER;
   member.name = flags.name.empty() ? default_node_name("trainer") : flags.name;
   member.workers = static_cast<uint32_t>(job.train.threads);
+  member.lanes = static_cast<uint32_t>(job.trainer.lanes);
   Metrics metrics;
   const std::unique_ptr<Network> network = make_network(std::move(net), log, metrics);
   const Deadline soon = Deadline::in(RealClock(), kStartPatience);

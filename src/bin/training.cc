@@ -29,6 +29,14 @@ Duration in_minutes(double minutes) {
 }
 Deadline soon() { return Deadline::in(RealClock(), kPatience); }
 
+TrainerClients clients_of(JobClient& client) {
+  TrainerClients clients{.scheduler = &client.scheduler()};
+  for (size_t i = 0; i < client.lanes(); ++i) {
+    clients.lanes.push_back({&client.ps(i), &client.hubs(i)});
+  }
+  return clients;
+}
+
 bool is_running(v1::JobState state) {
   return state == v1::JOB_STATE_TRAINING || state == v1::JOB_STATE_SAVING;
 }
@@ -46,7 +54,7 @@ void Training::end_threads() {
   is_ending_ = true;
   if (trainer_ != nullptr) trainer_->cancel();
   // A worker may wait for dense values of a ps that is gone.
-  client_.ps().stop();
+  for (size_t i = 0; i < client_.lanes(); ++i) client_.ps(i).stop();
   training_.join();
   evaluating_.join();
   saving_.join();
@@ -74,9 +82,8 @@ Status Training::prepare() {
   options.start_clock = registered.start_clock();
   options.ahead = static_cast<uint32_t>(job_.trainer.prefetch);
   options.staleness = staleness_of(job_);
-  STARLING_ASSIGN_OR_RETURN(
-      trainer_, Trainer::make(job_, {&client_.scheduler(), &client_.ps(), &client_.hubs()},
-                              std::move(options), told));
+  STARLING_ASSIGN_OR_RETURN(trainer_,
+                            Trainer::make(job_, clients_of(client_), std::move(options), told));
   if (job_.dense.home == "trainer") {
     STARLING_ASSIGN_OR_RETURN(
         keeper_, options_.keep_dense([this] { return trainer_->store_dense(soon()); }));

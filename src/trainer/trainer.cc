@@ -30,7 +30,7 @@ std::vector<float> column_of(std::span<const float> values, size_t label, size_t
 
 Trainer::Trainer(const JobOptions& job, TrainerClients clients, Options options, ModelShape shape)
     : job_(job),
-      clients_(clients),
+      clients_(std::move(clients)),
       options_(std::move(options)),
       shape_(std::move(shape)),
       clocks_(options_.ranks.size(), options_.start_clock) {}
@@ -42,7 +42,8 @@ StatusOr<std::unique_ptr<Trainer>> Trainer::make(const JobOptions& job, TrainerC
   STARLING_RETURN_IF_ERROR(check_blas(job.trainer.slow_blas));
   STARLING_ASSIGN_OR_RETURN(ModelShape shape, model_shape(job, dataset));
   if (shape.precision == Precision::kBFloat16) STARLING_RETURN_IF_ERROR(probe_bfloat16());
-  std::unique_ptr<Trainer> trainer(new Trainer(job, clients, std::move(options), std::move(shape)));
+  std::unique_ptr<Trainer> trainer(
+      new Trainer(job, std::move(clients), std::move(options), std::move(shape)));
   STARLING_RETURN_IF_ERROR(trainer->make_learners());
   return trainer;
 }
@@ -56,7 +57,9 @@ Status Trainer::make_learners() {
   if (!job_.train.tensor_fuse) {
     std::vector<std::string> tables;
     for (const v1::TableOptions& table : schema_.tables()) tables.push_back(table.name());
-    parts_ = std::make_unique<PartByPart>(*clients_.ps, std::move(tables));
+    for (const TrainerClients::OfLane& one : clients_.lanes) {
+      parts_.push_back(std::make_unique<PartByPart>(*one.ps, tables));
+    }
   }
   STARLING_ASSIGN_OR_RETURN(variables_,
                             Variables::make(job_, ps(), schema_, options_.ranks.size()));
@@ -85,7 +88,8 @@ Status Trainer::push_initial(Deadline deadline) {
               tensor.mutable_values<float>().begin());
     values.push_back({.variable = variable.name, .values = std::move(tensor)});
   }
-  return values.empty() ? absl::OkStatus() : clients_.ps->push({}, std::move(values), deadline);
+  return values.empty() ? absl::OkStatus()
+                        : clients_.lanes.front().ps->push({}, std::move(values), deadline);
 }
 
 StatusOr<v1::CreateOption> Trainer::schema_of(const JobOptions& job,
@@ -128,20 +132,25 @@ v1::FreezeOption Trainer::freeze_of(const JobOptions& job) {
 Status Trainer::start(v1::JobState state, Deadline deadline) {
   v1::SetJobOption option;
   if (state == v1::JOB_STATE_CREATED) {
-    STARLING_RETURN_IF_ERROR(clients_.ps->create(schema_, deadline));
+    PsClient& ps = *clients_.lanes.front().ps;
+    STARLING_RETURN_IF_ERROR(ps.create(schema_, deadline));
     STARLING_RETURN_IF_ERROR(push_initial(deadline));
-    STARLING_ASSIGN_OR_RETURN(const uint64_t hash, clients_.ps->freeze(freeze_of(job_), deadline));
+    STARLING_ASSIGN_OR_RETURN(const uint64_t hash, ps.freeze(freeze_of(job_), deadline));
     option.set_state(v1::JOB_STATE_FROZEN);
     option.set_schema_hash(hash);
     STARLING_RETURN_IF_ERROR(clients_.scheduler->set_job(option, deadline).status());
-  } else {
-    STARLING_RETURN_IF_ERROR(join());
   }
+  STARLING_RETURN_IF_ERROR(join());
   option.set_state(v1::JOB_STATE_TRAINING);
   return clients_.scheduler->set_job(option, deadline).status();
 }
 
-Status Trainer::join() { return clients_.ps->use_schema(schema_); }
+Status Trainer::join() {
+  for (const TrainerClients::OfLane& one : clients_.lanes) {
+    STARLING_RETURN_IF_ERROR(one.ps->use_schema(schema_));
+  }
+  return absl::OkStatus();
+}
 
 // While it lives its worker can be cancelled.
 class Trainer::Active {
@@ -268,7 +277,8 @@ Status Trainer::begin_epoch(uint32_t epoch, const OnEpoch& on_epoch) {
 
 Status Trainer::train_rank(size_t index, const v1::StartSampleOption& dataset,
                            const OnEpoch& on_epoch, Deadline deadline) {
-  Worker worker(*clients_.hubs, ps(),
+  const size_t lane = index % clients_.lanes.size();
+  Worker worker(*clients_.lanes[lane].hubs, ps(lane),
                 {.dataset = dataset,
                  .rank = options_.ranks[index],
                  .start_clock = clocks_[index],
@@ -318,7 +328,7 @@ Status Trainer::score(const v1::StartSampleOption& dataset, const OnScored& on_s
                       Deadline deadline) {
   Learner& learner = *evaluating_;
   STARLING_RETURN_IF_ERROR(variables_->snapshot(learner.values(), deadline));
-  Worker worker(*clients_.hubs, ps(),
+  Worker worker(*clients_.lanes.front().hubs, ps(),
                 {.dataset = dataset, .trains = false, .ahead = options_.ahead});
   const Active active(*this, worker);
   while (true) {

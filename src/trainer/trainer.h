@@ -28,9 +28,12 @@
 namespace starling {
 
 struct TrainerClients {
+  struct OfLane {
+    PsClient* ps = nullptr;
+    HubClient* hubs = nullptr;
+  };
   SchedulerClient* scheduler = nullptr;
-  PsClient* ps = nullptr;
-  HubClient* hubs = nullptr;
+  std::vector<OfLane> lanes;  // workers take them in turn; the first serves all else
 };
 
 // Seconds of all workers.
@@ -121,9 +124,9 @@ class Trainer {
   Trainer(const JobOptions& job, TrainerClients clients, Options options, ModelShape shape);
 
   Status make_learners();
-  // What workers speak to.
-  Communicator& ps() {
-    return parts_ == nullptr ? static_cast<Communicator&>(*clients_.ps) : *parts_;
+  // What the workers of a lane speak to.
+  Communicator& ps(size_t lane = 0) {
+    return parts_.empty() ? static_cast<Communicator&>(*clients_.lanes[lane].ps) : *parts_[lane];
   }
   Status push_initial(Deadline deadline);
   Status train_rank(size_t worker, const v1::StartSampleOption& dataset, const OnEpoch& on_epoch,
@@ -142,7 +145,7 @@ class Trainer {
   const Options options_;
   const ModelShape shape_;
   v1::CreateOption schema_;
-  std::unique_ptr<PartByPart> parts_;  // null: all of a step travels in one message
+  std::vector<std::unique_ptr<PartByPart>> parts_;  // empty: all of a step in one message
   std::unique_ptr<Variables> variables_;
   std::vector<std::unique_ptr<Learner>> learners_;  // one per worker
   std::unique_ptr<Learner> evaluating_;

@@ -37,6 +37,13 @@ def starling(*arguments):
         return subprocess.run([PROGRAM, *map(str, arguments), *where], capture_output=True, text=True, timeout=900, check=False)
 
 
+def text_of(path):
+    try:
+        return path.read_text().strip()
+    except OSError:  # a thread that has ended
+        return ""
+
+
 class TrainTest(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
@@ -69,9 +76,23 @@ class TrainTest(unittest.TestCase):
 
     def test_synchronous_jobs_repeat_and_do_not_depend_on_the_number_of_ps(self):
         runs = [self.train(self.job, "train.staleness=0", "train.threads=2", *sets)
-                for sets in ((), (), ("cluster.ps=3", "cluster.shards=1"), ("train.tensor_fuse=false",))]
+                for sets in ((), (), ("cluster.ps=3", "cluster.shards=1"), ("train.tensor_fuse=false", "trainer.lanes=2"))]
         for run in runs[1:]:
             self.assertEqual(runs[0], run)
+
+    def test_the_core_number_of_workers_is_the_number_of_a_trainers_lanes(self):
+        with tempfile.TemporaryDirectory() as run:
+            trainer = subprocess.Popen([PROGRAM, "train", self.job, "--run", run, "--set", "data.epochs=1000"],
+                                       env=dict(os.environ, NETWORK_WORKER_CORE_NUMBER="3"), stdout=subprocess.DEVNULL)
+            try:
+                lanes = set()
+                while len(lanes) < 3 and trainer.poll() is None:
+                    names = pathlib.Path("/proc", str(trainer.pid), "task").glob("*/comm")
+                    lanes = {name for name in map(text_of, names) if name.startswith("job-")}
+                self.assertEqual(lanes, {"job-0", "job-1", "job-2"})
+            finally:
+                trainer.kill()
+                trainer.wait()
 
     def test_bounded_and_unbounded_workers_train_every_sample_once(self):
         for sets in (("train.staleness=2", "train.threads=2"), ("train.threads=2", "cluster.hubs=2"),
