@@ -13,6 +13,9 @@
 #include <fstream>
 #include <random>
 
+#include "hub/options.h"
+#include "worker/tables.h"
+
 namespace starling {
 
 StatusOr<std::vector<std::string>> take_values(std::vector<std::string>& arguments,
@@ -53,7 +56,11 @@ Status no_more(const std::vector<std::string>& arguments, std::string_view comma
 }
 
 StatusOr<Job> load_job(const Flags& flags) {
-  return load({.file = flags.job, .environment = read_environment(), .sets = flags.sets});
+  STARLING_ASSIGN_OR_RETURN(
+      Job job, load({.file = flags.job, .environment = read_environment(), .sets = flags.sets}));
+  STARLING_RETURN_IF_ERROR(check_fields(job.options));
+  STARLING_RETURN_IF_ERROR(check_tables(job.options));
+  return job;
 }
 
 std::string remote_protocol(const ClusterSection& cluster) {

@@ -164,6 +164,17 @@ TEST(Load, ErrorsInTheFileNameFileLineKeyRangeAndNearest) {
   EXPECT_EQ(error_of("tables: [x]\n"), "job.yaml:1: tables: a list is not a map");
 }
 
+TEST(Load, AListOfNumbersIsCheckedOneByOne) {
+  const StatusOr<Job> job = job_of("train: {label_weights: [1, 0.5]}\n");
+  ASSERT_TRUE(job.ok()) << job.status();
+  EXPECT_EQ(job->options.train.label_weights, (std::vector<double>{1, 0.5}));
+  EXPECT_EQ(job_of("train: {label_weights: 2}\n")->options.train.label_weights,
+            std::vector<double>{2});
+  EXPECT_EQ(error_of("train:\n  label_weights: [1, -2, x]\n"),
+            "job.yaml:2: train.label_weights.1: -2 is out of range; allowed: 0 to 1000000000\n"
+            "job.yaml:2: train.label_weights.2: \"x\" is not a number; allowed: 0 to 1000000000");
+}
+
 TEST(Load, KeysThatDoNotFitTogetherNameFileLineAndRole) {
   EXPECT_EQ(error_of("name: x\nps:\n  net:\n    backoff_min_ms: 2s\n"),
             "job.yaml:4: ps.net.backoff_min_ms: backoff_max_ms is 1000 and backoff_min_ms 2000; "

@@ -58,7 +58,9 @@ void add_data_rules(Schema& s, DataSection& o) {
 
 Schema schema_of(DataSection& o) {
   Schema s;
-  s.add("format", &o.format, text("how samples are written"));
+  s.add("format", &o.format,
+        one_of({"criteo", "csv", "features", "libffm", "libsvm", "multislot"},
+               "how samples are written"));
   s.add("train", &o.train, "files of samples to train on; * matches within a name");
   s.add("test", &o.test, "files of samples to measure on");
   s.add("batch_size", &o.batch_size, count(1, 1 << 20, "samples of a batch"));
@@ -130,7 +132,8 @@ void add_loss(Schema& s, TrainSection& o) {
   s.add("loss", &o.loss,
         one_of({"bce", "softmax", "squared"},
                "binary cross-entropy of each label, cross-entropy over all labels, squared error"));
-  s.add("label_weights", &o.label_weights, "part of each label in the loss; empty: 1 each");
+  s.add("label_weights", &o.label_weights,
+        RealRule{.least = 0, .most = 1e9, .doc = "part of each label in the loss; empty: 1 each"});
   s.add("gradient_scale", &o.gradient_scale,
         RealRule{.least = 0, .most = 1e6, .doc = "of every gradient"});
   s.add("clip_norm", &o.clip_norm,
@@ -151,8 +154,6 @@ Schema schema_of(TrainSection& o) {
           .may_be_inf = true,
           .doc =
               "clocks a trainer may run ahead of the slowest; 0: synchronous, inf: asynchronous"});
-  s.add("geo", &o.geo,
-        count(0, 1 << 20, "steps trained locally between exchanges of deltas; 0: off"));
   s.add("threads", &o.threads, count(1, kLanesMax, "workers of each trainer"));
   s.add("tensor_fuse", &o.tensor_fuse,
         "all that goes to one shard in one step travels in one message");

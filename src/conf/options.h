@@ -72,21 +72,20 @@ struct DenseSection {
 };
 
 struct TrainSection {
-  int64_t staleness = kInfinite;    // clocks; kInfinite: asynchronous
-  int64_t geo = 0;                  // steps between exchanges of deltas; 0: off
-  int64_t threads = 1;              // workers of each trainer
-  bool tensor_fuse = true;          // all that goes to one shard in one step in one message
-  double evaluate_minutes = 0;      // between evaluations on data.test; 0: after each epoch only
-  int64_t evaluate_steps = 0;       // the same in batches of the job
-  bool exact_auc = false;           // of evaluations, which then keep every prediction
-  int64_t window_samples = 100000;  // of each trainer, whose loss and AUC are told as it trains
-  std::string loss = "bce";         // bce, softmax, squared
-  std::vector<std::string> label_weights;  // one per label; empty: 1 each
-  double gradient_scale = 1;               // of every gradient
-  double clip_norm = 0;                    // of each variable's gradient; 0: none
-  std::string on_nan = "stop";             // stop, skip
-  std::string dump;                        // file of predictions per sample; empty: none
-  std::vector<std::string> dump_fields;    // whose embeddings are dumped, too
+  int64_t staleness = kInfinite;      // clocks; kInfinite: asynchronous
+  int64_t threads = 1;                // workers of each trainer
+  bool tensor_fuse = true;            // all that goes to one shard in one step in one message
+  double evaluate_minutes = 0;        // between evaluations on data.test; 0: after each epoch only
+  int64_t evaluate_steps = 0;         // the same in batches of the job
+  bool exact_auc = false;             // of evaluations, which then keep every prediction
+  int64_t window_samples = 100000;    // of each trainer, whose loss and AUC are told as it trains
+  std::string loss = "bce";           // bce, softmax, squared
+  std::vector<double> label_weights;  // one per label; empty: 1 each
+  double gradient_scale = 1;          // of every gradient
+  double clip_norm = 0;               // of each variable's gradient; 0: none
+  std::string on_nan = "stop";        // stop, skip
+  std::string dump;                   // file of predictions per sample; empty: none
+  std::vector<std::string> dump_fields;  // whose embeddings are dumped, too
 };
 
 struct ClusterSection {

@@ -99,26 +99,64 @@ std::string list_text(const std::vector<std::string>& texts) {
 
 }  // namespace
 
+namespace {
+
+Status unknown_word(const Origin& origin, const std::string& path, const std::string& word,
+                    const std::vector<std::string>& known) {
+  if (known.empty()) return invalid_argument("{}: {} takes no values", origin.text, path);
+  return invalid_argument("{}: {}: \"{}\" is not known; allowed: {}; nearest: {}", origin.text,
+                          path, word, fmt::join(known, ", "), nearest(word, known));
+}
+
+// The values of a choice by name, also where the name of the only one was left out.
+StatusOr<std::vector<ConfMember>> values_of(const std::string& path, const Choice& choice,
+                                            const RuleWords& rule) {
+  const ConfValue& params = choice.params;
+  if (params.kind == Kind::kNull || params.kind == Kind::kMap) return params.members;
+  const bool is_list = params.kind == Kind::kList;
+  const std::string& name = is_list ? rule.list : rule.main;
+  if (name.empty()) {
+    return invalid_argument(
+        "{}: {} is {}, a map of {} is needed", choice.origin.text, path, params.named(),
+        rule.values.empty() ? "nothing" : fmt::format("{}", fmt::join(rule.values, ", ")));
+  }
+  return std::vector<ConfMember>{{name, params}};
+}
+
+}  // namespace
+
 StatusOr<std::vector<std::pair<std::string, double>>> numbers_of(const std::string& path,
-                                                                 const Choice& choice) {
+                                                                 const Choice& choice,
+                                                                 std::span<const RuleWords> known) {
+  const auto rule = std::find_if(known.begin(), known.end(),
+                                 [&](const RuleWords& one) { return one.name == choice.name; });
+  if (rule == known.end()) {
+    std::vector<std::string> names;
+    for (const RuleWords& one : known) names.push_back(one.name);
+    return unknown_word(choice.origin, path, choice.name, names);
+  }
+  const std::string inner = join(path, choice.name);
   std::vector<std::pair<std::string, double>> out;
   const auto add = [&](const std::string& name, const ConfValue& value) -> Status {
     const std::optional<double> number = parse_real(value.text);
-    if (value.kind != Kind::kScalar || !number.has_value()) {
-      return invalid_argument("{}: {}.{}.{} is {}, a number is needed", value.origin.text, path,
-                              choice.name, name, value.named());
+    if (value.kind != Kind::kScalar || value.quoted || !number.has_value()) {
+      return invalid_argument("{}: {}.{} is {}, a number is needed", value.origin.text, inner, name,
+                              value.named());
     }
     out.emplace_back(name, *number);
     return absl::OkStatus();
   };
-  for (const ConfMember& member : choice.params.members) {
-    if (member.value.kind != Kind::kList) {
-      STARLING_RETURN_IF_ERROR(add(member.key, member.value));
+  STARLING_ASSIGN_OR_RETURN(const std::vector<ConfMember> values, values_of(inner, choice, *rule));
+  for (const auto& [key, value] : values) {
+    if (std::count(rule->values.begin(), rule->values.end(), key) == 0) {
+      return unknown_word(value.origin, inner, key, rule->values);
+    }
+    if (value.kind != Kind::kList || key != rule->list) {
+      STARLING_RETURN_IF_ERROR(add(key, value));
       continue;
     }
-    for (size_t i = 0; i < member.value.items.size(); ++i) {
-      STARLING_RETURN_IF_ERROR(
-          add(fmt::format("{}{}", member.key.front(), i), member.value.items[i]));
+    for (size_t i = 0; i < value.items.size(); ++i) {
+      STARLING_RETURN_IF_ERROR(add(fmt::format("{}{}", key.front(), i), value.items[i]));
     }
   }
   return out;
@@ -166,6 +204,21 @@ struct Schema::Bind {
     if (value.kind == Kind::kScalar) return value.text;
     problem(value, path, fmt::format("{} is not {}", value.named(), type), allowed);
     return std::nullopt;
+  }
+  // The number, or a problem.
+  std::optional<double> real(const ConfValue& value, const std::string& path,
+                             const RealRule& rule) {
+    const std::string allowed = range_text(rule);
+    const auto text = scalar(value, path, "a number", allowed);
+    if (!text) return std::nullopt;
+    const std::optional<double> number = value.quoted ? std::nullopt : parse_real(*text);
+    if (!number) {
+      problem(value, path, fmt::format("\"{}\" is not a number", *text), allowed);
+    } else if (*number < rule.least || *number > rule.most) {
+      problem(value, path, fmt::format("{} is out of range", *text), allowed);
+      return std::nullopt;
+    }
+    return number;
   }
 };
 
@@ -238,20 +291,8 @@ void Schema::add(std::string key, double* target, const RealRule& rule) {
   KeyInfo info{std::move(key), "a number", range_text(rule), "", rule.doc};
   if (!rule.required) info.initial = format_real(*target);
   const bool required = rule.required;
-  auto take = [target, rule, type = info.type, allowed = info.allowed](
-                  const ConfValue* value, const std::string& path, Bind& bind) {
-    if (value != nullptr) {
-      if (const auto text = bind.scalar(*value, path, type, allowed)) {
-        const std::optional<double> number = value->quoted ? std::nullopt : parse_real(*text);
-        if (!number) {
-          bind.problem(*value, path, fmt::format("\"{}\" is not {}", *text, type), allowed);
-        } else if (*number < rule.least || *number > rule.most) {
-          bind.problem(*value, path, fmt::format("{} is out of range", *text), allowed);
-        } else {
-          *target = *number;
-        }
-      }
-    }
+  auto take = [target, rule](const ConfValue* value, const std::string& path, Bind& bind) {
+    if (value != nullptr) *target = bind.real(*value, path, rule).value_or(*target);
     bind.setting(path, format_real(*target), value);
   };
   add_entry({.info = std::move(info), .required = required, .take = std::move(take)});
@@ -296,6 +337,28 @@ void Schema::add(std::string key, std::vector<std::string>* target, std::string 
   };
   add_entry({.info = {std::move(key), "a list of texts", "", list_text(*target), std::move(doc)},
              .take = std::move(take)});
+}
+
+void Schema::add(std::string key, std::vector<double>* target, const RealRule& rule) {
+  const auto shown = [target] {
+    std::vector<std::string> texts;
+    for (const double number : *target) texts.push_back(format_real(number));
+    return list_text(texts);
+  };
+  KeyInfo info{std::move(key), "a list of numbers", range_text(rule), shown(), rule.doc};
+  auto take = [target, rule, shown](const ConfValue* value, const std::string& path, Bind& bind) {
+    if (value != nullptr) {
+      const bool is_list = value->kind == Kind::kList;
+      const std::vector<ConfValue> items = is_list ? value->items : std::vector{*value};
+      target->clear();
+      for (size_t i = 0; i < items.size(); ++i) {
+        const std::string at = is_list ? join(path, fmt::format("{}", i)) : path;
+        if (const auto number = bind.real(items[i], at, rule)) target->push_back(*number);
+      }
+    }
+    bind.setting(path, shown(), value);
+  };
+  add_entry({.info = std::move(info), .take = std::move(take)});
 }
 
 void Schema::add(std::string key, std::vector<Choice>* target, std::string doc) {

@@ -14,6 +14,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -57,11 +58,21 @@ struct Choice {
   bool empty() const { return name.empty(); }
 };
 
+// A rule that a choice may name, and the numbers that it takes.
+struct RuleWords {
+  std::string name;
+  std::vector<std::string> values;
+  std::string main;  // the value that a bare number is, {count: 2}; empty: none
+  std::string list;  // the value that is a list of numbers; empty: none
+};
+
 // The numbers of a choice by name, {clip: {low: 0, high: 1}}; those of a list are named by its
 // first letter and their place, {bucketise: {boundaries: [1, 2]}} has b0 and b1. InvalidArgument:
-// what is no number, with its origin and `path`.
+// no rule of `known`, no value of its rule, or no number, with its origin, `path`, what is allowed
+// and what is nearest to it.
 StatusOr<std::vector<std::pair<std::string, double>>> numbers_of(const std::string& path,
-                                                                 const Choice& choice);
+                                                                 const Choice& choice,
+                                                                 std::span<const RuleWords> known);
 
 // One line of --print-config.
 struct Setting {
@@ -88,6 +99,8 @@ class Schema {
   void add(std::string key, std::string* target, const TextRule& rule);
   // One text, or a list of them.
   void add(std::string key, std::vector<std::string>* target, std::string doc);
+  // A number or a list of them; the rule is that of each.
+  void add(std::string key, std::vector<double>* target, const RealRule& rule);
   void add(std::string key, Choice* target, std::string doc);
   // Several rules at once: {unseen_days: 30, capacity: 1000000}.
   void add(std::string key, std::vector<Choice>* target, std::string doc);

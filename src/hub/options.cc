@@ -28,10 +28,21 @@ void add_value(v1::Rule* rule, const std::string& name, double number) {
   value->set_value(number);
 }
 
+// As the parsers take them.
+const std::vector<RuleWords>& transforms() {
+  static const std::vector<RuleWords> words = {
+      {.name = "hash", .values = {"salt"}, .main = "salt"},
+      {.name = "log"},
+      {.name = "clip", .values = {"low", "high"}},
+      {.name = "normalise", .values = {"mean", "std"}},
+      {.name = "bucketise", .values = {"boundaries"}, .list = "boundaries"}};
+  return words;
+}
+
 StatusOr<v1::Rule> rule_of(const std::string& path, const Choice& choice) {
   v1::Rule rule;
   rule.set_name(choice.name);
-  STARLING_ASSIGN_OR_RETURN(const auto numbers, numbers_of(path, choice));
+  STARLING_ASSIGN_OR_RETURN(const auto numbers, numbers_of(path, choice, transforms()));
   for (const auto& [name, number] : numbers) add_value(&rule, name, number);
   return rule;
 }
@@ -116,8 +127,9 @@ Status set_split(const JobOptions& job, bool is_test, v1::SplitOptions* out) {
     schema.add("column", &column, TextRule{.required = true, .doc = "whose value decides"});
     schema.add("value", &value, TextRule{.required = true, .doc = "the test begins here"});
   } else {
-    return at(path, split.origin,
-              invalid_argument("no such split; there are rate, equals and from"));
+    return at("data.split", split.origin,
+              invalid_argument("\"{}\" is not known; allowed: rate, equals, from; nearest: {}",
+                               split.name, nearest(split.name, {"rate", "equals", "from"})));
   }
   STARLING_RETURN_IF_ERROR(schema.bind(split.params, path));
   v1::Rule* rule = out->mutable_rule();
@@ -175,6 +187,14 @@ std::vector<std::pair<std::string, double>> values_of(const v1::Rule& rule) {
 }
 
 }  // namespace
+
+Status check_fields(const JobOptions& job) {
+  for (const FieldSection& section : job.fields) {
+    v1::FieldOptions out;
+    STARLING_RETURN_IF_ERROR(set_field(section, &out));
+  }
+  return absl::OkStatus();
+}
 
 StatusOr<v1::StartSampleOption> train_dataset(const JobOptions& job) {
   const DataSection& data = job.data;

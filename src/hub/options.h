@@ -25,6 +25,9 @@ StatusOr<v1::StartSampleOption> train_dataset(const JobOptions& job);
 // The same for the files of data.test; `number`: the n-th evaluation of the job, from 0.
 StatusOr<v1::StartSampleOption> test_dataset(const JobOptions& job, uint32_t number);
 
+// Whether the rules of all fields are known. Codes as train_dataset().
+Status check_fields(const JobOptions& job);
+
 // The tables of a job as far as batches need them.
 std::vector<BatchTable> batch_tables(const JobOptions& job);
 

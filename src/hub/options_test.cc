@@ -8,6 +8,7 @@
 namespace starling {
 namespace {
 
+using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
@@ -91,10 +92,14 @@ TEST(HubOptions, MistakesNameTheirKey) {
   EXPECT_THAT(error_of("data: {format: csv, train: a, reader: {criteo: {}}}"),
               HasSubstr("data.format is csv"));
   EXPECT_THAT(error_of("data: {format: csv, train: a, split: {rat: {test: 1}}}"),
-              HasSubstr("there are rate, equals and from"));
+              HasSubstr("\"rat\" is not known; allowed: rate, equals, from; nearest: rate"));
   EXPECT_THAT(error_of("data: {format: csv, train: a}\n"
                        "fields: [{name: f, transforms: {clip: {low: x}}}]"),
               HasSubstr("job.yaml:2: fields.f.transforms.clip.low is \"x\""));
+  EXPECT_THAT(error_of("data: {format: csv, train: a}\n"
+                       "fields: [{name: f, transforms: {bucketize: [1, 2]}}]"),
+              AllOf(HasSubstr("job.yaml:2: fields.f.transforms: \"bucketize\" is not known"),
+                    HasSubstr("nearest: bucketise")));
 }
 
 TEST(HubOptions, FieldKindsOfTheProtocolAreThoseOfTheData) {

@@ -215,6 +215,9 @@ struct RestoredJob {
 StatusOr<RestoredJob> restore_job(SchedulerClient& scheduler, PsClient& ps, const RestoreJob& job,
                                   Deadline deadline);
 
+// Whether a ps would create the table. InvalidArgument: options out of range.
+Status check_table(const v1::TableOptions& table, uint64_t seed);
+
 // A whole variable for a process that keeps it by itself, as the ps would start it.
 // InvalidArgument: options out of range.
 StatusOr<std::unique_ptr<DenseTable>> make_dense_table(const v1::DenseOptions& variable,

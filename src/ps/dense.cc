@@ -51,6 +51,11 @@ StatusOr<std::unique_ptr<DenseTable>> DenseVariable::make_part(uint32_t part) co
   return DenseTable::make(options);
 }
 
+Status check_table(const v1::TableOptions& table, uint64_t seed) {
+  STARLING_ASSIGN_OR_RETURN(const TableOptions options, table_options(table, seed));
+  return Table::make(options).status();
+}
+
 StatusOr<std::unique_ptr<DenseTable>> make_dense_table(const v1::DenseOptions& variable,
                                                        uint64_t seed) {
   STARLING_ASSIGN_OR_RETURN(const DenseOptions options, dense_options(variable, seed));

@@ -261,11 +261,11 @@ Made make_count(const Making& m) {
 
 Made make_bloom(const Making& m) {
   if (m.options.expected_keys == 0 || m.options.expected_keys > uint64_t{1} << 40) {
-    return invalid_argument("{}.expected_keys is {}, it must lie in [1, 2^40]", m.what,
+    return invalid_argument("{}.keys is {}, it must lie in [1, 2^40]", m.what,
                             m.options.expected_keys);
   }
   if (!(m.options.false_positive_rate >= 1e-9 && m.options.false_positive_rate <= 0.5)) {
-    return invalid_argument("{}.false_positive_rate is {}, it must lie in [1e-9, 0.5]", m.what,
+    return invalid_argument("{}.error_rate is {}, it must lie in [1e-9, 0.5]", m.what,
                             m.options.false_positive_rate);
   }
   if (m.options.count > 254) {
@@ -290,7 +290,7 @@ Made make_probability(const Making& m) {
 
 Made make_score(const Making& m) {
   if (!(m.options.score > 0 && m.options.score <= 1e30)) {
-    return invalid_argument("{}.score is {}, it must lie in (0, 1e30]", m.what, m.options.score);
+    return invalid_argument("{}.threshold is {}, it must lie in (0, 1e30]", m.what, m.options.score);
   }
   STARLING_RETURN_IF_ERROR(check_candidates(m));
   return std::make_unique<Candidates>(0, m.options.score, m.options.candidates_max);

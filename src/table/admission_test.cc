@@ -133,11 +133,11 @@ TEST(Admission, BadOptionsAreRefusedByName) {
   AdmissionOptions options = kind("count");
   options.count = 0;
   refused(options, "count");
-  refused(kind("bloom"), "expected_keys");
+  refused(kind("bloom"), "keys is 0");
   options = kind("bloom");
   options.expected_keys = 1;
   options.false_positive_rate = NAN;
-  refused(options, "false_positive_rate");
+  refused(options, "error_rate");
   // More counters than a uint32_t counts.
   options.expected_keys = uint64_t{1} << 40;
   options.false_positive_rate = 1e-9;
@@ -153,7 +153,7 @@ TEST(Admission, BadOptionsAreRefusedByName) {
   refused(options, "probability");
   options = kind("score");
   options.score = 0;
-  refused(options, "score");
+  refused(options, "threshold is 0");
 }
 
 }  // namespace

@@ -11,22 +11,24 @@ Status check_eviction(const EvictionOptions& options, const StatisticsOptions& s
     return invalid_argument("{}.decay is {}, it must lie in (0, 1]", what, options.decay);
   }
   if (!(options.score_min >= 0 && options.score_min <= 1e30)) {
-    return invalid_argument("{}.score_min is {}, it must lie in [0, 1e30]", what,
+    return invalid_argument("{}.score.threshold is {}, it must lie in [0, 1e30]", what,
                             options.score_min);
   }
   if (!(options.norm_min >= 0 && options.norm_min <= 1e30)) {
-    return invalid_argument("{}.norm_min is {}, it must lie in [0, 1e30]", what, options.norm_min);
+    return invalid_argument("{}.norm.threshold is {}, it must lie in [0, 1e30]", what,
+                            options.norm_min);
   }
   if (options.capacity != "none" && !options.by_capacity()) {
     return invalid_argument("{}.capacity: no rule is called '{}'; there are none, lru, lfu", what,
                             options.capacity);
   }
   if (options.by_capacity() != (options.rows_max != 0)) {
-    return invalid_argument("{}: capacity '{}' and rows_max {} contradict each other", what,
+    return invalid_argument("{}: capacity '{}' and rows {} contradict each other", what,
                             options.capacity, options.rows_max);
   }
   if (options.rows_max > uint64_t{1} << 40) {
-    return invalid_argument("{}.rows_max is {}, it must be <= 2^40", what, options.rows_max);
+    return invalid_argument("{}.{}.rows is {}, it must be <= 2^40", what, options.capacity,
+                            options.rows_max);
   }
   const bool needs_click =
       options.decay != 1 || options.score_min != 0 || options.unseen_days_max != 0;

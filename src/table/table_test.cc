@@ -635,8 +635,8 @@ TEST(Table, BadOptionsAreRefusedByName) {
   refused([](auto& o) { o.admission.kind = "score"; }, "statistics.enabled");
   refused([](auto& o) { o.eviction.decay = 0; }, "decay");
   refused([](auto& o) { o.eviction.score_min = 1; }, "statistics.enabled");
-  refused([](auto& o) { o.eviction.capacity = "lru"; }, "rows_max");
-  refused([](auto& o) { o.eviction.rows_max = 5; }, "rows_max");
+  refused([](auto& o) { o.eviction.capacity = "lru"; }, "rows 0");
+  refused([](auto& o) { o.eviction.rows_max = 5; }, "rows 5");
   refused([](auto& o) { o.eviction.capacity = "mru"; }, "mru");
   refused([](auto& o) { o.operations_max = 0; }, "operations_max");
 }

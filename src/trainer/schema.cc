@@ -2,50 +2,11 @@
 
 #include <algorithm>
 
-#include "conf/units.h"
 #include "ps/client.h"
+#include "worker/tables.h"
 
 namespace starling {
 namespace {
-
-StatusOr<v1::Rule> rule_of(const std::string& path, const Choice& choice) {
-  v1::Rule rule;
-  rule.set_name(choice.name);
-  STARLING_ASSIGN_OR_RETURN(const auto numbers, numbers_of(path, choice));
-  for (const auto& [name, number] : numbers) {
-    v1::NamedValue* value = rule.add_values();
-    value->set_name(name);
-    value->set_value(number);
-  }
-  return rule;
-}
-
-Status set_table(const TableSection& section, v1::TableOptions* out) {
-  const std::string path = "tables." + section.name;
-  out->set_name(section.name);
-  out->set_dim(static_cast<uint32_t>(section.dim));
-  if (section.storage == "bfloat16") out->set_storage(v1::DTYPE_BFLOAT16);
-  if (section.storage == "float16") out->set_storage(v1::DTYPE_FLOAT16);
-  if (!section.optimizer.empty()) {
-    STARLING_ASSIGN_OR_RETURN(*out->mutable_optimizer(),
-                              rule_of(path + ".optimizer", section.optimizer));
-  }
-  if (!section.initializer.empty()) {
-    STARLING_ASSIGN_OR_RETURN(*out->mutable_initializer(),
-                              rule_of(path + ".initializer", section.initializer));
-  }
-  if (section.admission.size() > 1) {
-    return invalid_argument("{}: {}.admission: one rule is allowed",
-                            section.admission[1].origin.text, path);
-  }
-  for (const Choice& choice : section.admission) {
-    STARLING_ASSIGN_OR_RETURN(*out->mutable_admission(), rule_of(path + ".admission", choice));
-  }
-  for (const Choice& choice : section.eviction) {
-    STARLING_ASSIGN_OR_RETURN(*out->add_eviction(), rule_of(path + ".eviction", choice));
-  }
-  return absl::OkStatus();
-}
 
 StatusOr<ModelLoss> model_loss(const JobOptions& job, uint32_t labels) {
   ModelLoss loss;
@@ -55,12 +16,8 @@ StatusOr<ModelLoss> model_loss(const JobOptions& job, uint32_t labels) {
   if (loss.kind == LossKind::kSoftmax && labels < 2) {
     return invalid_argument("train.loss: softmax needs two labels or more, the job has {}", labels);
   }
-  for (const std::string& text : job.train.label_weights) {
-    const std::optional<double> number = parse_real(text);
-    if (!number.has_value() || !(*number >= 0)) {
-      return invalid_argument("train.label_weights: '{}' is no number from 0", text);
-    }
-    loss.label_weights.push_back(static_cast<float>(*number));
+  for (const double weight : job.train.label_weights) {
+    loss.label_weights.push_back(static_cast<float>(weight));
   }
   if (!loss.label_weights.empty() && loss.label_weights.size() != labels) {
     return invalid_argument("train.label_weights: {} weights, the job has {} labels",
@@ -114,16 +71,14 @@ StatusOr<v1::CreateOption> create_option(const JobOptions& job,
   v1::CreateOption out;
   out.set_seed(job.seed);
   for (const TableSection& table : job.tables) {
-    STARLING_RETURN_IF_ERROR(set_table(table, out.add_tables()));
+    STARLING_ASSIGN_OR_RETURN(*out.add_tables(), table_of(table, job.seed));
   }
+  STARLING_ASSIGN_OR_RETURN(const v1::Rule optimizer, dense_optimizer_of(job));
   for (const ModelVariable& variable : variables) {
     v1::DenseOptions* dense = out.add_variables();
     dense->set_name(variable.name);
     for (const int64_t extent : variable.shape) dense->add_shape(extent);
-    if (!job.dense.optimizer.empty()) {
-      STARLING_ASSIGN_OR_RETURN(*dense->mutable_optimizer(),
-                                rule_of("dense.optimizer", job.dense.optimizer));
-    }
+    if (!optimizer.name().empty()) *dense->mutable_optimizer() = optimizer;
     if (variable.bound == 0) continue;
     dense->mutable_initializer()->set_name("uniform");
     for (const auto& [name, value] :
