@@ -12,8 +12,8 @@ import sys
 
 DEFINED = re.compile(r"^(?:(?:struct|class|enum class|enum) (?:\w+\([^)]*\) )?(\w+)|using (\w+) =|#define (\w+)|\} (\w+)(?:\[|;| =)|"
                      r"\w[\w:<>,&*\[\] ]*?[\w>&*] ?\b(\w+)(?:\(|\{| =|\[))", re.MULTILINE)
-# Highway reads such a file once for each target of the processor, by its name.
-ALONE = re.compile(r"^#include <hwy/foreach_target.h>", re.MULTILINE)
+# Highway reads such a file once for each target of the processor, by its name; one with mutants in it is linked in place of the library's.
+ALONE = re.compile(r'^#include (?:<hwy/foreach_target.h>|"\w+/mutants.h")', re.MULTILINE)
 
 
 def packed(files, files_max):

@@ -30,6 +30,10 @@ class UnitsTest(unittest.TestCase):
         files = [("a.cc", ONE), ("b.cc", "#include <hwy/foreach_target.h>\n"), ("c.cc", TWO)]
         self.assertEqual(units.packed(files, 9), [["b.cc"], ["a.cc", "c.cc"]])
 
+    def test_a_file_with_mutants_stands_alone(self):
+        files = [("a.cc", ONE), ("b.cc", '#include "ps/mutants.h"\n'), ("c.cc", TWO)]
+        self.assertEqual(units.packed(files, 9), [["b.cc"], ["a.cc", "c.cc"]])
+
     def test_units_are_printed_as_cmake_reads_them(self):
         with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()) as out:
             paths = [str(pathlib.Path(folder, name)) for name in ("a.cc", "b.cc", "c.cc")]
