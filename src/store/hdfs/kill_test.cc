@@ -170,6 +170,17 @@ TEST_F(HdfsKillTest, AFileLeftUnderConstructionIsNotReadAsEmpty) {
   EXPECT_EQ(contents(*fs_, url("/kill/open")), "new");
 }
 
+TEST_F(HdfsKillTest, AFileWithoutAnyByteOfItsWriterYetIsNotReadAsEmpty) {
+  const std::string locate =
+      cluster_->request("PUT", "/kill/begun", "op=CREATE&noredirect=true&overwrite=true");
+  const size_t begin = locate.find("http", 4);
+  HttpPool pool({});
+  HttpUpload upload(pool, locate.substr(begin, locate.find('"', begin) - begin), clock_);
+  ASSERT_TRUE(upload.start(seconds(300)));
+  ASSERT_TRUE(eventually([&] { return *fs_->exists(url("/kill/begun")); }));
+  EXPECT_CODE(read_file(*impatient(), url("/kill/begun")).status(), kUnavailable);
+}
+
 TEST_F(HdfsKillTest, ARenamedFileUnderConstructionIsStillNotReadAsEmpty) {
   ASSERT_OK(write_whole(*fs_, url("/kill/renamed"), "old"));
   leave_under_construction("/kill/torn");

@@ -17,9 +17,14 @@ bool is_parallel(const HdfsOptions& options, uint64_t bytes) {
   return options.parallel_ranges > 1 && bytes >= options.parallel_bytes_min;
 }
 
-// A file that is being written, or whose writer's data node died, shows 0 bytes; only OPEN tells it
-// from an empty one.
+// A file that is being written, or whose writer's data node died, shows 0 bytes. Name nodes tell it
+// from an empty one; where one does not know the question, OPEN fails once a block was begun.
 Status check_empty(NameNodes& nodes, std::string_view path, std::string_view url) {
+  const StatusOr<HdfsAnswer> blocks =
+      nodes.call({.op = "GET_BLOCK_LOCATIONS", .path = path, .url = url, .what = "read"});
+  if (blocks.ok() && parse_under_construction(blocks->body).value_or(false)) {
+    return unavailable("{}: read: the file is being written, or its writer died", url);
+  }
   const Deadline deadline = nodes.retry_deadline();
   Backoff backoff(nodes.options(), nodes.next_seed());
   while (true) {

@@ -161,6 +161,12 @@ std::optional<bool> parse_boolean(std::string_view body) {
   return value.is_boolean() ? std::optional(value.get<bool>()) : std::nullopt;
 }
 
+std::optional<bool> parse_under_construction(std::string_view body) {
+  const Json json = parse(body);
+  const Json& value = at(json, {"LocatedBlocks", "isUnderConstruction"});
+  return value.is_boolean() ? std::optional(value.get<bool>()) : std::nullopt;
+}
+
 std::string parse_transfer_address(std::string_view body, std::string_view peer) {
   const Json json = parse(body);
   const Json& beans = at(json, {"beans"});

@@ -33,6 +33,8 @@ StatusOr<HdfsFileStatus> parse_file_status(std::string_view body);
 StatusOr<HdfsListing> parse_listing(std::string_view body);
 // Nothing when the body is no {"boolean": …}.
 std::optional<bool> parse_boolean(std::string_view body);
+// Whether a writer has the file open, or left it so. Nothing when the body does not tell.
+std::optional<bool> parse_under_construction(std::string_view body);
 // The transfer address (host:port) of the data node whose web server is `peer`, from the name
 // node's list of live nodes; empty when it is not there.
 std::string parse_transfer_address(std::string_view body, std::string_view peer);
