@@ -197,7 +197,11 @@ class HubServer::Control final : public SchedulerEvents,
     if (!option.has_range()) return reply;
     const StatusOr<uint64_t> rows = cut_rows(option.range(), reply);
     if (!rows.ok()) return refusal(rows.status());
-    reply.meta.mutable_read_sample_reply()->set_rows_total(*rows);
+    v1::ReadSampleReply& answer = *reply.meta.mutable_read_sample_reply();
+    answer.set_rows_total(*rows);
+    for (v1::BatchLease& lease : *answer.mutable_batches()) {
+      answer.set_rows_total(cut_ids(option.range(), *rows, *lease.mutable_ids()));
+    }
     return reply;
   }
 

@@ -14,4 +14,9 @@ namespace starling {
 // for nothing leaves all. Answers how many rows the whole reply has.
 StatusOr<uint64_t> cut_rows(const v1::RowRange& range, Message& reply);
 
+// The same of ids, each of which is a row behind the `rows` of the reply's tensors. Answers how
+// many rows both have.
+uint64_t cut_ids(const v1::RowRange& range, uint64_t rows,
+                 google::protobuf::RepeatedPtrField<std::string>& ids);
+
 }  // namespace starling

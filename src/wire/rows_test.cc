@@ -41,5 +41,23 @@ TEST(Rows, ARangeThatEndsBehindTheLastNumberEndsThere) {
   EXPECT_THAT(rows_of(UINT64_MAX, UINT64_MAX), testing::IsEmpty());
 }
 
+TEST(Rows, IdsStandBehindThoseOfTheTensors) {
+  const auto ids_of = [](uint64_t begin, uint64_t rows_max) {
+    v1::RowRange range;
+    range.set_begin(begin);
+    range.set_rows_max(rows_max);
+    google::protobuf::RepeatedPtrField<std::string> ids;
+    for (const char* id : {"a", "b", "c"}) ids.Add(id);
+    EXPECT_EQ(cut_ids(range, 5, ids), 8U);
+    return std::vector<std::string>(ids.begin(), ids.end());
+  };
+  EXPECT_THAT(ids_of(0, 0), testing::ElementsAre("a", "b", "c"));
+  EXPECT_THAT(ids_of(0, 5), testing::IsEmpty());
+  EXPECT_THAT(ids_of(4, 2), testing::ElementsAre("a"));
+  EXPECT_THAT(ids_of(6, 1), testing::ElementsAre("b"));
+  EXPECT_THAT(ids_of(7, UINT64_MAX), testing::ElementsAre("c"));
+  EXPECT_THAT(ids_of(8, 4), testing::IsEmpty());
+}
+
 }  // namespace
 }  // namespace starling
