@@ -163,6 +163,8 @@ Shard::Refusal Shard::check_push(const Message& request, std::vector<KeyList>& l
                             part.table())};
     }
     if (!part.erase()) {
+      if (!part.has_values_tensor())
+        return {invalid_argument("{}: values_tensor is missing", part.table())};
       const auto values = matrix_at(request, part.values_tensor(), part.table() + ".values",
                                     list.keys.size(), table.dim());
       if (!values.ok()) return {values.status()};

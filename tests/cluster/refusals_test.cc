@@ -242,6 +242,11 @@ TEST_P(RefusalsTest, Push) {
   push("NaN", bad, "t", keys_of({1, 3}), rows_of(2, kDim, {1, kNan, 1, 1}));
   push("keys of a type of their own", bad, "t", Tensor::vector_of<int64_t>({1, 3}), good);
   push("a key out of range", bad, "r", keys_of({4096}), rows_of(1, 1, {1}));
+  Message valueless = numbered();
+  valueless.meta.mutable_push()->add_keys()->set_table("r");
+  valueless.meta.mutable_push()->mutable_keys(0)->mutable_range()->set_hi(1);
+  add(valueless, rows_of(1, 1, {1}));
+  cases.push_back({"values that no field names", Method::kPsPush, valueless, bad});
   Message dense = numbered();
   v1::DenseValuesPart* part = dense.meta.mutable_push()->add_dense();
   part->set_variable("w");
