@@ -46,20 +46,14 @@ Schema schema_of(Options& options) {
   return schema;
 }
 
-// What --print-config shows of keys and values that it takes; a key with other characters is known
-// to no option.
+// What --print-config shows and --set takes.
 bool is_plain(const ConfValue& value) {
   const auto is_text = [](const std::string& text) {
-    return std::all_of(text.begin(), text.end(),
-                       [](char c) { return c >= ' ' && c <= '~' && c != '?'; });
-  };
-  const auto is_name = [](const std::string& text) {
-    return !text.empty() && std::all_of(text.begin(), text.end(),
-                                        [](char c) { return (c >= 'a' && c <= 'z') || c == '_'; });
+    return std::all_of(text.begin(), text.end(), [](char c) { return c >= ' ' && c <= '~'; });
   };
   return is_text(value.text) && std::all_of(value.items.begin(), value.items.end(), is_plain) &&
          std::all_of(value.members.begin(), value.members.end(), [&](const ConfMember& member) {
-           return is_name(member.key) && is_plain(member.value);
+           return is_text(member.key) && is_plain(member.value);
          });
 }
 

@@ -7,13 +7,13 @@ namespace starling {
 namespace {
 
 // Quotes for flow style where a plain scalar would be read as something else.
-std::string flow_scalar(const ConfValue& value) {
-  const bool plain = !value.text.empty() && !value.quoted &&
-                     value.text.find_first_of(":#{}[],&*!|>'\"%@`\n\t\\") == std::string::npos &&
-                     value.text.front() != ' ' && value.text.back() != ' ';
-  if (plain) return value.text;
+std::string flow_scalar(const std::string& text, bool quoted) {
+  const bool plain = !text.empty() && !quoted &&
+                     text.find_first_of(":#{}[],&*!|>'\"%@`?\n\t\\") == std::string::npos &&
+                     text.front() != ' ' && text.back() != ' ';
+  if (plain) return text;
   std::string out = "\"";
-  for (const char c : value.text) {
+  for (const char c : text) {
     if (c == '\n') {
       out += "\\n";
     } else if (c == '\t') {
@@ -50,7 +50,7 @@ std::string ConfValue::flow() const {
     case Kind::kNull:
       return "~";
     case Kind::kScalar:
-      return flow_scalar(*this);
+      return flow_scalar(text, quoted);
     case Kind::kList: {
       std::string out = "[";
       for (const ConfValue& item : items) out += (out.size() > 1 ? ", " : "") + item.flow();
@@ -59,7 +59,8 @@ std::string ConfValue::flow() const {
     case Kind::kMap: {
       std::string out = "{";
       for (const auto& [name, value] : members) {
-        out += fmt::format("{}{}: {}", out.size() > 1 ? ", " : "", name, value.flow());
+        out += fmt::format("{}{}: {}", out.size() > 1 ? ", " : "", flow_scalar(name, false),
+                           value.flow());
       }
       return out + "}";
     }
