@@ -290,7 +290,8 @@ Made make_probability(const Making& m) {
 
 Made make_score(const Making& m) {
   if (!(m.options.score > 0 && m.options.score <= 1e30)) {
-    return invalid_argument("{}.threshold is {}, it must lie in (0, 1e30]", m.what, m.options.score);
+    return invalid_argument("{}.threshold is {}, it must lie in (0, 1e30]", m.what,
+                            m.options.score);
   }
   STARLING_RETURN_IF_ERROR(check_candidates(m));
   return std::make_unique<Candidates>(0, m.options.score, m.options.candidates_max);
