@@ -7,7 +7,6 @@ namespace starling {
 namespace {
 
 using testing::Contains;
-using testing::Key;
 using testing::Not;
 using testing::Pair;
 
@@ -23,7 +22,7 @@ TEST(Rates, TellStagesDepthsAndBytesPerSample) {
   Metrics metrics;
   Rates rates(metrics);
   const TimePoint start = TimePoint() + seconds(100);
-  EXPECT_THAT(told(rates, start, {}), Not(Contains(Key("samples_fed_per_s"))));
+  EXPECT_THAT(told(rates, start, {}), Not(Contains(testing::Key("samples_fed_per_s"))));
   metrics.counter(kBytesRead).add(3000);
   metrics.counter(kSamplesParsed).add(40);
   metrics.counter(kSamplesFed).add(20);
@@ -41,7 +40,7 @@ TEST(Rates, TellStagesDepthsAndBytesPerSample) {
   EXPECT_THAT(now, Contains(Pair("open_batches", 3)));
   EXPECT_THAT(now, Contains(Pair("fed_batches", 2)));
   EXPECT_NEAR(now.at("feed_p99_us"), 8, 0.6);
-  EXPECT_THAT(now, Not(Contains(Key("parse_p50_us"))));
+  EXPECT_THAT(now, Not(Contains(testing::Key("parse_p50_us"))));
 }
 
 TEST(Rates, ACountThatFallsHasNoRate) {
@@ -50,7 +49,7 @@ TEST(Rates, ACountThatFallsHasNoRate) {
   const TimePoint start = TimePoint() + seconds(100);
   told(rates, start, {.samples_done = 50});
   EXPECT_THAT(told(rates, start + seconds(1), {.samples_done = 0}),
-              Not(Contains(Key("samples_per_s"))));
+              Not(Contains(testing::Key("samples_per_s"))));
   EXPECT_THAT(told(rates, start + seconds(2), {.samples_done = 7}),
               Contains(Pair("samples_per_s", 7)));
 }
