@@ -2,7 +2,7 @@
 // to do it. The same runs and seed give the same inputs, on any machine.
 //
 //   x_fuzz [--runs N] [--seed S] [--decoder NAME]
-//       N mutations for each decoder, or for one (default 1,000,000; 50,000 under sanitizers)
+//       N mutations for each decoder, or for one (default 1,000,000; 20,000 under sanitizers)
 //   x_fuzz FILE...
 //       only these inputs: what was kept here, or a finding of libFuzzer
 //
@@ -34,7 +34,7 @@ extern "C" const char* __ubsan_default_options() { return "abort_on_error=1"; }
 
 namespace {
 
-constexpr uint64_t kRunsDefault = starling::kSanitized ? 50'000 : 1'000'000;
+constexpr uint64_t kRunsDefault = starling::kSanitized ? 20'000 : 1'000'000;
 constexpr size_t kInputBytesMax = 1 << 16;
 
 // splitmix64: small, and the same everywhere.
