@@ -67,6 +67,15 @@ StatusOr<StepLayout> StepLayout::make(const v1::BatchLease& lease,
   for (const v1::TrainerField& field : lease.fields()) {
     STARLING_RETURN_IF_ERROR(layout.add_field(field, tensors));
   }
+  // A row travels because some field points to it: a lease's claim is bounded by what it carries.
+  std::vector<uint64_t> pointers(layout.tables_.size(), 0);
+  for (const Part& part : layout.parts_) pointers[part.table] += part.positions.size();
+  for (size_t i = 0; i < pointers.size(); ++i) {
+    if (layout.tables_[i].rows > pointers[i]) {
+      return invalid_argument("table '{}' of a lease: {} rows, its fields point to {} at most",
+                              layout.tables_[i].name, layout.tables_[i].rows, pointers[i]);
+    }
+  }
   return layout;
 }
 

@@ -351,6 +351,8 @@ TEST(Layout, RefusesWhatDoesNotFit) {
               HasSubstr("no positions"));
   EXPECT_THAT(refused([](auto& l) { l.mutable_tables(0)->set_row_keys(0, 0); }),
               HasSubstr("position"));
+  EXPECT_THAT(refused([](auto& l) { l.mutable_tables(0)->set_row_keys(0, 1U << 30); }),
+              HasSubstr("its fields point to"));
   EXPECT_THAT(refused([](auto& l) { l.mutable_tables(0)->set_shards(0, 7); }),
               HasSubstr("shard 7 of 2"));
   EXPECT_THAT(refused([](auto& l) { l.mutable_tables(0)->set_dim(0); }), HasSubstr("dim 0"));
