@@ -150,15 +150,17 @@ TEST_P(Limits, BytesInFlightStayBelowTheServersLimit) {
     calls.push_back(client.call(world.target(*server), Method::kPeerCall, std::move(message),
                                 patience(), ends.take(id)));
   }
-  ASSERT_TRUE(parrot.wait_for([&] { return parrot.held() >= 8; }));
+  // gRPC, short of its quota, may drop all the streams before so many have come in.
+  const bool may_drop_all = GetParam().protocol == Protocol::kGrpc;
+  ASSERT_TRUE(parrot.wait_for(
+      [&] { return parrot.held() >= 8 || (may_drop_all && ends.count() == kCalls); }));
   (void)ends.wait(kCalls, milliseconds(300));  // what else is admitted is so by now
   EXPECT_LE(parrot.held(), 16u);
   for (const CallId call : calls) client.cancel(call);
   ASSERT_TRUE(ends.wait(kCalls));
-  // gRPC, short of its quota, first drops streams and then a connection that has none left open.
-  const StatusCode dropped = GetParam().protocol == Protocol::kGrpc
-                                 ? StatusCode::kUnavailable
-                                 : StatusCode::kResourceExhausted;
+  // After its streams it drops a connection that has none left open.
+  const StatusCode dropped =
+      may_drop_all ? StatusCode::kUnavailable : StatusCode::kResourceExhausted;
   for (uint64_t id = 1; id <= kCalls; ++id) {
     const Status end = ends.at(id).status();
     ASSERT_THAT(end.code(), AnyOf(StatusCode::kCancelled, StatusCode::kResourceExhausted, dropped))
