@@ -68,7 +68,9 @@ class CiTest(unittest.TestCase):
         """Starts a run whose stage of release tests writes its counts and never ends, and stops all of it then."""
         self.makefile(test=f"echo '{COUNTS.format(100, 0, 2)}' > build/release/tests.json; echo waiting; sleep 1000")
         process = subprocess.Popen([self.root / ".ci" / "run"], env=self.environment(), stdout=subprocess.PIPE,
-                                   stderr=subprocess.DEVNULL, text=True, start_new_session=True)
+                                   stderr=subprocess.DEVNULL, text=True, start_new_session=True,
+                                   # A shell starts what it puts behind `&` deaf to Ctrl-C, and so are its children.
+                                   preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
         self.addCleanup(process.stdout.close)
         while process.stdout.readline() != "waiting\n":
             pass
