@@ -15,7 +15,7 @@
 namespace starling {
 namespace {
 
-constexpr const char* kHelp =
+constexpr const char* kCheckpointHelp =
     R"(usage: starling checkpoint ls PATH
        starling checkpoint show PATH [--cut NUMBER]
        starling checkpoint verify PATH [--cut NUMBER | --all]
@@ -196,7 +196,7 @@ StatusOr<uint64_t> cut_number(const std::string& text) {
 
 StatusOr<int> run_checkpoint(std::vector<std::string> arguments) {
   if (take_switch(arguments, "--help") || take_switch(arguments, "-h") || arguments.empty()) {
-    fmt::print("{}", kHelp);
+    fmt::print("{}", kCheckpointHelp);
     return 0;
   }
   const std::string action = arguments.front();

@@ -8,7 +8,7 @@
 namespace starling {
 namespace {
 
-constexpr const char* kHelp =
+constexpr const char* kConfigHelp =
     R"(usage: starling config [--job FILE] [--set KEY=VALUE]... [--print-config | --print-keys]
 
 Reads a job as every role does: the YAML file, then the environment, then --set, each stronger than the one before.
@@ -22,7 +22,7 @@ StatusOr<int> run_config(std::vector<std::string> arguments) {
   STARLING_ASSIGN_OR_RETURN(const Flags flags, take_flags(arguments));
   for (const std::string& argument : arguments) {
     if (argument == "--help" || argument == "-h") {
-      fmt::print("{}", kHelp);
+      fmt::print("{}", kConfigHelp);
       return 0;
     }
     return invalid_argument("unknown argument '{}'; see starling config --help", argument);

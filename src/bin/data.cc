@@ -12,7 +12,7 @@
 namespace starling {
 namespace {
 
-constexpr const char* kHelp =
+constexpr const char* kDataHelp =
     R"(usage: starling data show  JOB.yaml [-n SAMPLES] [--test] [--set KEY=VALUE]...
        starling data stats JOB.yaml [-n SAMPLES] [--test] [--write FILE] [--set KEY=VALUE]...
 
@@ -32,7 +32,7 @@ constexpr uint64_t kShownMax = 1000;
 
 StatusOr<int> run_data(std::vector<std::string> arguments) {
   if (arguments.empty() || take_switch(arguments, "--help") || take_switch(arguments, "-h")) {
-    fmt::print("{}", kHelp);
+    fmt::print("{}", kDataHelp);
     return 0;
   }
   const std::string action = arguments.front();

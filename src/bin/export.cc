@@ -16,7 +16,7 @@
 namespace starling {
 namespace {
 
-constexpr const char* kHelp =
+constexpr const char* kExportHelp =
     R"(usage: starling export [JOB.yaml] --checkpoint PATH --to DIRECTORY [--set KEY=VALUE]...
 
 Writes the model of a cut for programs that know nothing of Starling: network.pt (TorchScript), the keys and rows of each
@@ -121,7 +121,7 @@ StatusOr<int> write_model(FileSystem& files, const JobOptions& job, const Cut& c
 
 StatusOr<int> export_main(std::vector<std::string> arguments) {
   if (take_switch(arguments, "--help") || take_switch(arguments, "-h")) {
-    fmt::print("{}", kHelp);
+    fmt::print("{}", kExportHelp);
     return 0;
   }
   ExportFlags flags;

@@ -13,7 +13,7 @@
 namespace starling {
 namespace {
 
-constexpr const char* kHelp =
+constexpr const char* kGenerateHelp =
     R"(usage: starling generate ctr --out DIR [--samples N] [--test N] [--seed N] [--keys N] [--format criteo|multislot]
 
 Writes click logs from a hidden model: 26 categorical fields with ids of Zipf frequency, 13 numbers, a label. The best AUC
@@ -107,7 +107,7 @@ StatusOr<int> generate(const GenerateFlags& flags) {
 
 StatusOr<int> run_generate(std::vector<std::string> arguments) {
   if (take_switch(arguments, "--help") || take_switch(arguments, "-h")) {
-    fmt::print("{}", kHelp);
+    fmt::print("{}", kGenerateHelp);
     return 0;
   }
   if (arguments.empty() || arguments.front() != "ctr") {

@@ -11,7 +11,7 @@
 namespace starling {
 namespace {
 
-constexpr const char* kHelp =
+constexpr const char* kHubHelp =
     R"(usage: starling hub --scheduler ADDRESS --job FILE [--set KEY=VALUE]... [--name NAME] [--listen ADDRESS]...
 
 Runs one hub of a job: it reads the samples that trainers ask for, feeds their keys to the shards and leases batches to
@@ -27,7 +27,7 @@ and the reason when the job fails.
 The addresses are printed, one a line, when the scheduler has taken it in.
 )";
 
-constexpr Duration kStopPatience = seconds(5);
+constexpr Duration kHubStopPatience = seconds(5);
 
 struct HubFlags {
   std::string scheduler;
@@ -37,7 +37,7 @@ struct HubFlags {
   std::vector<std::string> listen;
 };
 
-StatusOr<HubServerOptions> server_options(const HubFlags& flags, const JobOptions& job) {
+StatusOr<HubServerOptions> hub_server_options(const HubFlags& flags, const JobOptions& job) {
   HubServerOptions options = hub_options(job);
   options.name = flags.name.empty() ? default_node_name("hub") : flags.name;
   if (flags.scheduler.empty()) return invalid_argument("--scheduler ADDRESS is needed");
@@ -55,9 +55,9 @@ StatusOr<HubServerOptions> server_options(const HubFlags& flags, const JobOption
   return options;
 }
 
-StatusOr<int> serve(const JobOptions& job, const HubFlags& flags) {
+StatusOr<int> serve_hub(const JobOptions& job, const HubFlags& flags) {
   const StopSignal stop;
-  STARLING_ASSIGN_OR_RETURN(HubServerOptions options, server_options(flags, job));
+  STARLING_ASSIGN_OR_RETURN(HubServerOptions options, hub_server_options(flags, job));
   STARLING_ASSIGN_OR_RETURN(NetOptions net, net_options(job.hub.net, job.cluster));
   net.identity = {.role = v1::ROLE_HUB, .incarnation = options.incarnation};
   STARLING_ASSIGN_OR_RETURN(const Log log, open_log(job.log, "hub"));
@@ -83,7 +83,7 @@ StatusOr<int> serve(const JobOptions& job, const HubFlags& flags) {
   };
   const Status ended = stop.wait(over);
   fmt::print(stderr, "{}", server->progress());
-  const Status stopped = server->stop(Deadline::in(clock, kStopPatience));
+  const Status stopped = server->stop(Deadline::in(clock, kHubStopPatience));
   if (!ended.ok() && ended.code() != StatusCode::kCancelled) return ended;
   STARLING_RETURN_IF_ERROR(stopped);
   return 0;
@@ -93,7 +93,7 @@ StatusOr<int> serve(const JobOptions& job, const HubFlags& flags) {
 
 StatusOr<int> run_hub(std::vector<std::string> arguments) {
   if (take_switch(arguments, "--help") || take_switch(arguments, "-h")) {
-    fmt::print("{}", kHelp);
+    fmt::print("{}", kHubHelp);
     return 0;
   }
   STARLING_ASSIGN_OR_RETURN(const Flags flags, take_flags(arguments));
@@ -109,7 +109,7 @@ StatusOr<int> run_hub(std::vector<std::string> arguments) {
     fmt::print("{}", print_settings(job));
     return 0;
   }
-  return serve(job.options, mine);
+  return serve_hub(job.options, mine);
 }
 
 }  // namespace starling

@@ -10,7 +10,7 @@
 namespace starling {
 namespace {
 
-constexpr const char* kHelp =
+constexpr const char* kInitHelp =
     R"(usage: starling init FILE [--out JOB.yaml]
 
 Looks at the beginning of FILE (csv, criteo, libsvm, libffm or multislot; plain, .gz or .zst) and writes a commented job
@@ -24,7 +24,7 @@ constexpr size_t kHeadBytes = 1 << 20;
 
 StatusOr<int> run_init(std::vector<std::string> arguments) {
   if (arguments.empty() || take_switch(arguments, "--help") || take_switch(arguments, "-h")) {
-    fmt::print("{}", kHelp);
+    fmt::print("{}", kInitHelp);
     return arguments.empty() ? 2 : 0;
   }
   STARLING_ASSIGN_OR_RETURN(std::string out, take_value(arguments, "--out"));

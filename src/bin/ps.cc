@@ -10,7 +10,7 @@
 namespace starling {
 namespace {
 
-constexpr const char* kHelp =
+constexpr const char* kPsHelp =
     R"(usage: starling ps --scheduler ADDRESS [--job FILE] [--set KEY=VALUE]... [--name NAME] [--listen ADDRESS]...
 
 Runs one parameter server of a job: cluster.shards shards, each with its buckets of every table. Ends by Ctrl-C, SIGTERM
@@ -25,7 +25,7 @@ or the Stop RPC with status 0; with status 1 and the reason when the job fails, 
 The addresses are printed, one a line, when the scheduler has taken it in.
 )";
 
-constexpr Duration kStopPatience = seconds(5);
+constexpr Duration kPsStopPatience = seconds(5);
 
 struct PsFlags {
   std::string scheduler;
@@ -35,7 +35,7 @@ struct PsFlags {
   std::vector<std::string> listen;
 };
 
-StatusOr<PsServerOptions> server_options(const PsFlags& flags, const JobOptions& job) {
+StatusOr<PsServerOptions> ps_server_options(const PsFlags& flags, const JobOptions& job) {
   PsServerOptions options = ps_options(job);
   options.name = flags.name.empty() ? default_node_name("ps") : flags.name;
   if (flags.scheduler.empty()) return invalid_argument("--scheduler ADDRESS is needed");
@@ -47,9 +47,9 @@ StatusOr<PsServerOptions> server_options(const PsFlags& flags, const JobOptions&
   return options;
 }
 
-StatusOr<int> serve(const JobOptions& job, const PsFlags& flags) {
+StatusOr<int> serve_ps(const JobOptions& job, const PsFlags& flags) {
   const StopSignal stop;
-  STARLING_ASSIGN_OR_RETURN(PsServerOptions options, server_options(flags, job));
+  STARLING_ASSIGN_OR_RETURN(PsServerOptions options, ps_server_options(flags, job));
   STARLING_ASSIGN_OR_RETURN(NetOptions net, net_options(job.ps.net, job.cluster));
   net.identity = {.role = v1::ROLE_PS, .incarnation = options.incarnation};
   STARLING_ASSIGN_OR_RETURN(const Log log, open_log(job.log, "ps"));
@@ -76,7 +76,7 @@ StatusOr<int> serve(const JobOptions& job, const PsFlags& flags) {
   };
   const Status ended = stop.wait(over);
   const auto end = server->ended();
-  const Duration grace = end.has_value() ? end->grace : kStopPatience;
+  const Duration grace = end.has_value() ? end->grace : kPsStopPatience;
   const Status stopped = server->stop(Deadline::in(clock, grace));
   if (!ended.ok() && ended.code() != StatusCode::kCancelled) return ended;
   STARLING_RETURN_IF_ERROR(stopped);
@@ -87,7 +87,7 @@ StatusOr<int> serve(const JobOptions& job, const PsFlags& flags) {
 
 StatusOr<int> run_ps(std::vector<std::string> arguments) {
   if (take_switch(arguments, "--help") || take_switch(arguments, "-h")) {
-    fmt::print("{}", kHelp);
+    fmt::print("{}", kPsHelp);
     return 0;
   }
   STARLING_ASSIGN_OR_RETURN(const Flags flags, take_flags(arguments));
@@ -103,7 +103,7 @@ StatusOr<int> run_ps(std::vector<std::string> arguments) {
     fmt::print("{}", print_settings(job));
     return 0;
   }
-  return serve(job.options, mine);
+  return serve_ps(job.options, mine);
 }
 
 }  // namespace starling

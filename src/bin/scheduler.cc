@@ -12,7 +12,7 @@
 namespace starling {
 namespace {
 
-constexpr const char* kHelp =
+constexpr const char* kSchedulerHelp =
     R"(usage: starling scheduler [--job FILE] [--set KEY=VALUE]... [--listen ADDRESS]...
 
 Runs the scheduler of a job: who is in it, who owns which bucket, where the work is. Ends by Ctrl-C or SIGTERM.
@@ -24,9 +24,9 @@ The addresses are printed, one a line, when it is ready. With scheduler.ledger=F
 where it was; without it the job is lost with the process.
 )";
 
-constexpr Duration kStopPatience = seconds(5);
+constexpr Duration kSchedulerStopPatience = seconds(5);
 
-StatusOr<int> serve(const JobOptions& job, const std::vector<Address>& listen) {
+StatusOr<int> serve_scheduler(const JobOptions& job, const std::vector<Address>& listen) {
   const StopSignal stop;
   STARLING_ASSIGN_OR_RETURN(NetOptions net, net_options(job.scheduler.net, job.cluster));
   SchedulerServerOptions options;
@@ -57,7 +57,7 @@ StatusOr<int> serve(const JobOptions& job, const std::vector<Address>& listen) {
   for (const Address& address : server->addresses()) fmt::print("{}\n", address.to_string());
   std::fflush(stdout);
   const Status ended = stop.wait([&server] { return server->failure(); });
-  const Status stopped = server->stop(Deadline::in(clock, kStopPatience));
+  const Status stopped = server->stop(Deadline::in(clock, kSchedulerStopPatience));
   STARLING_RETURN_IF_ERROR(ended);
   STARLING_RETURN_IF_ERROR(stopped);
   return 0;
@@ -67,7 +67,7 @@ StatusOr<int> serve(const JobOptions& job, const std::vector<Address>& listen) {
 
 StatusOr<int> run_scheduler(std::vector<std::string> arguments) {
   if (take_switch(arguments, "--help") || take_switch(arguments, "-h")) {
-    fmt::print("{}", kHelp);
+    fmt::print("{}", kSchedulerHelp);
     return 0;
   }
   STARLING_ASSIGN_OR_RETURN(const Flags flags, take_flags(arguments));
@@ -81,7 +81,7 @@ StatusOr<int> run_scheduler(std::vector<std::string> arguments) {
   STARLING_ASSIGN_OR_RETURN(
       const auto addresses,
       listen_addresses(listen, job.options.scheduler.net, job.options.cluster));
-  return serve(job.options, addresses);
+  return serve_scheduler(job.options, addresses);
 }
 
 }  // namespace starling

@@ -12,7 +12,7 @@
 namespace starling {
 namespace {
 
-constexpr const char* kHelp =
+constexpr const char* kStatusHelp =
     R"(usage: starling status [--scheduler ADDRESS | --run DIRECTORY] [--json] [--timeout SECONDS] [--job FILE] [--set KEY=VALUE]...
 
 Prints the nodes of a job, its map, state, rates and work, and who is slow.
@@ -119,7 +119,7 @@ StatusOr<std::string> find_scheduler(std::string run, std::FILE* out) {
 
 StatusOr<int> run_status(std::vector<std::string> arguments) {
   if (take_switch(arguments, "--help") || take_switch(arguments, "-h")) {
-    fmt::print("{}", kHelp);
+    fmt::print("{}", kStatusHelp);
     return 0;
   }
   STARLING_ASSIGN_OR_RETURN(const Flags flags, take_flags(arguments));

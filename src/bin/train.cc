@@ -10,7 +10,7 @@
 namespace starling {
 namespace {
 
-constexpr const char* kHelp =
+constexpr const char* kTrainHelp =
     R"(usage: starling train JOB.yaml [--set KEY=VALUE]... [--processes] [--resume | --fresh | --init-from PATH]
 
 Runs a whole job: scheduler, parameter servers, hubs and a trainer with train.threads workers, all in this process. Shows
@@ -88,7 +88,7 @@ StatusOr<int> train(LaunchFlags flags, Job job, bool in_processes) {
 
 StatusOr<int> train_main(std::vector<std::string> arguments) {
   if (take_switch(arguments, "--help") || take_switch(arguments, "-h")) {
-    fmt::print("{}", kHelp);
+    fmt::print("{}", kTrainHelp);
     return 0;
   }
   LaunchFlags flags;

@@ -10,7 +10,7 @@
 namespace starling {
 namespace {
 
-constexpr const char* kHelp =
+constexpr const char* kTrainerHelp =
     R"(usage: starling trainer --scheduler ADDRESS --job FILE [--set KEY=VALUE]... [--name NAME]
 
 Runs one trainer of a job, with train.threads workers. The first to come starts the job, makes its cuts, evaluates and ends
@@ -37,7 +37,7 @@ RunCommand command_of(const TrainerFlags& flags, const std::string& job) {
   return {.job = flags.job, .run = run, .is_processes = true};
 }
 
-StatusOr<int> serve(const Job& loaded, const TrainerFlags& flags) {
+StatusOr<int> serve_trainer(const Job& loaded, const TrainerFlags& flags) {
   const StopSignal stop;
   const JobOptions& job = loaded.options;
   if (flags.scheduler.empty()) return invalid_argument("--scheduler ADDRESS is needed");
@@ -79,7 +79,7 @@ StatusOr<int> serve(const Job& loaded, const TrainerFlags& flags) {
 
 StatusOr<int> trainer_main(std::vector<std::string> arguments) {
   if (take_switch(arguments, "--help") || take_switch(arguments, "-h")) {
-    fmt::print("{}", kHelp);
+    fmt::print("{}", kTrainerHelp);
     return 0;
   }
   TrainerFlags mine;
@@ -93,7 +93,7 @@ StatusOr<int> trainer_main(std::vector<std::string> arguments) {
     fmt::print("{}", print_settings(job));
     return 0;
   }
-  return serve(job, mine);
+  return serve_trainer(job, mine);
 }
 
 }  // namespace starling
