@@ -40,7 +40,7 @@ ONLY_COMPILED = re.compile(r"_(test|bench|fuzz)\.cc$|^(tests|bench|src/net/confo
 NOT_FOR_CLANG = re.compile(r"^#include <(torch|ATen|c10)/", re.MULTILINE)
 
 INCLUDE = re.compile(r'^#include "([^"]+)"', re.MULTILINE)
-UNIT_FILES_MAX = 16
+UNIT_KB_MAX = 128
 
 
 def run(command, folder=ROOT):
@@ -150,7 +150,7 @@ class Linter:
                 continue
             group = (pathlib.Path(name).parent, bool(ONLY_COMPILED.search(name)), tuple(flags), folder)
             groups.setdefault(group, []).append(((name, flags, folder, mark), texts[ROOT / name]))
-        return [unit for group in groups.values() for unit in packed(group, UNIT_FILES_MAX)]
+        return [unit for group in groups.values() for unit in packed(group, UNIT_KB_MAX)]
 
     def check(self, unit):
         """The complaints of clang and clang-tidy."""

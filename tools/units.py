@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 """Packs C++ files into units that can be compiled as one: most of the time goes into the headers that they share.
 
-usage: tools/units.py FILES_MAX FILE...     prints the files of a unit on a line, separated by semicolons
+usage: tools/units.py KB_MAX FILE...     prints the files of a unit on a line, separated by semicolons
 
-Two files that define the same name at the start of a line, in an unnamed namespace say, do not go together.
+A unit has at most KB_MAX of text, or one file that has more. Two files that define the same name at the start of a line, in an unnamed
+namespace say, do not go together.
 """
 
+import dataclasses
 import pathlib
 import re
 import sys
@@ -16,7 +18,14 @@ DEFINED = re.compile(r"^(?:(?:struct|class|enum class|enum) (?:\w+\([^)]*\) )?(\
 ALONE = re.compile(r'^#include (?:<hwy/foreach_target.h>|"\w+/mutants.h")', re.MULTILINE)
 
 
-def packed(files, files_max):
+@dataclasses.dataclass
+class Unit:
+    files: list = dataclasses.field(default_factory=list)
+    names: set = dataclasses.field(default_factory=set)
+    chars: int = 0
+
+
+def packed(files, kb_max):
     """Lists of files, in as few units as their names allow. `files`: (file, its text)."""
     units, alone = [], []
     for file, text in files:
@@ -24,14 +33,15 @@ def packed(files, files_max):
             alone.append([file])
             continue
         names = {name for found in DEFINED.findall(text) for name in found if name}
-        fits = (unit for unit in units if len(unit[0]) < files_max and not unit[1] & names)
+        fits = (unit for unit in units if unit.chars + len(text) <= kb_max * 1000 and not unit.names & names)
         unit = next(fits, None)
         if unit is None:
-            unit = ([], set())
+            unit = Unit()
             units.append(unit)
-        unit[0].append(file)
-        unit[1].update(names)
-    return alone + [unit for unit, _ in units]
+        unit.files.append(file)
+        unit.names |= names
+        unit.chars += len(text)
+    return alone + [unit.files for unit in units]
 
 
 def main(arguments):

@@ -23,8 +23,12 @@ class UnitsTest(unittest.TestCase):
                 self.assertEqual(units.packed([("a.cc", ONE), ("b.cc", text), ("c.cc", TWO)], 9), [["a.cc", "c.cc"], ["b.cc"]])
 
     def test_no_unit_is_larger_than_asked_for(self):
-        files = [(f"{i}.cc", f"int name_{i}() {{ return {i}; }}\n") for i in range(7)]
+        files = [(f"{i}.cc", f"int name_{i}() {{ return {i}; }}\n" + "//" * 480) for i in range(7)]
         self.assertEqual([len(unit) for unit in units.packed(files, 3)], [3, 3, 1])
+
+    def test_a_file_larger_than_a_unit_is_one_of_its_own(self):
+        files = [("a.cc", ONE), ("b.cc", TWO + "//" * 480), ("c.cc", "int three() { return 3; }\n")]
+        self.assertEqual(units.packed(files, 0.5), [["a.cc", "c.cc"], ["b.cc"]])
 
     def test_a_file_that_highway_reads_several_times_stands_alone(self):
         files = [("a.cc", ONE), ("b.cc", "#include <hwy/foreach_target.h>\n"), ("c.cc", TWO)]
