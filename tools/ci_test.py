@@ -66,14 +66,15 @@ class CiTest(unittest.TestCase):
 
     def stop_ci(self, number):
         """Starts a run whose stage of release tests writes its counts and never ends, and stops all of it then."""
-        self.makefile(test=f"echo '{COUNTS.format(100, 0, 2)}' > build/release/tests.json; echo waiting; sleep 1000")
+        self.makefile(test=f"echo '{COUNTS.format(100, 0, 2)}' > build/release/tests.json; exec python3 wait.py")
+        # A shell that says so itself, and is told to stop while it starts `sleep`, would start it deaf to that.
+        (self.root / "wait.py").write_text("import time\nprint('waiting', flush=True)\ntime.sleep(1000)\n")
         process = subprocess.Popen([self.root / ".ci" / "run"], env=self.environment(), stdout=subprocess.PIPE,
                                    stderr=subprocess.DEVNULL, text=True, start_new_session=True,
                                    # A shell starts what it puts behind `&` deaf to Ctrl-C, and so are its children.
                                    preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
         self.addCleanup(process.stdout.close)
-        while process.stdout.readline() != "waiting\n":
-            pass
+        self.assertIn("waiting\n", iter(process.stdout.readline, ""))
         os.killpg(process.pid, number)
         lines = process.stdout.read().splitlines()
         return process.wait(), lines
