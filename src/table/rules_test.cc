@@ -9,6 +9,7 @@
 #include <numeric>
 
 #include "base/rng.h"
+#include "base/sanitized.h"
 #include "table/rules_oracle.h"
 
 namespace starling {
@@ -255,7 +256,8 @@ TEST(Rules, EveryVectorTargetGivesTheBitsOfTheScalarOracle) {
   }
   hwy::SetSupportedTargetsForTest(0);
   hwy::GetChosenTarget().Update(hwy::SupportedTargets());
-  EXPECT_GT(compared, 16u * 9 * 4);
+  const size_t targets = kSanitized ? 1 : 2;  // at least
+  EXPECT_GE(compared, targets * 16 * 9 * 4);
 }
 
 }  // namespace
