@@ -64,7 +64,7 @@ if(STARLING_SANITIZE)
 endif()
 
 # Parsing the standard library, Abseil and fmt was more than a quarter of every compile, the generated messages another
-# one. Each set is parsed once per build folder. Lint and fuzz builds do without, so a file that lacks an include is found.
+# one. Each set is parsed once per build folder. Lint and fuzz builds do without.
 set(STARLING_PRECOMPILED_std
   <algorithm> <array> <atomic> <chrono> <cmath> <cstdint> <cstring> <deque> <functional> <map> <memory> <mutex> <optional>
   <set> <span> <string> <string_view> <thread> <unordered_map> <utility> <vector> <absl/status/statusor.h> <fmt/format.h>)
