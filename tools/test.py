@@ -100,7 +100,8 @@ def with_sanitizer_options(environment):
     options = {
         "ASAN_OPTIONS": "detect_leaks=1:strict_string_checks=1",
         "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1",
-        "TSAN_OPTIONS": f"suppressions={ROOT / 'tools' / 'tsan.supp'}:second_deadlock_stack=1",
+        # The longest history: a report whose older stack is forgotten cannot be matched with the suppressions.
+        "TSAN_OPTIONS": f"suppressions={ROOT / 'tools' / 'tsan.supp'}:second_deadlock_stack=1:history_size=7",
         "LSAN_OPTIONS": f"suppressions={ROOT / 'tools' / 'lsan.supp'}:print_suppressions=0",
     }
     for name, value in options.items():
