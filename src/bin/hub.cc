@@ -27,8 +27,6 @@ and the reason when the job fails.
 The addresses are printed, one a line, when the scheduler has taken it in.
 )";
 
-constexpr Duration kHubStopPatience = seconds(5);
-
 struct HubFlags {
   std::string scheduler;
   std::string name;
@@ -83,7 +81,7 @@ StatusOr<int> serve_hub(const JobOptions& job, const HubFlags& flags) {
   };
   const Status ended = stop.wait(over);
   fmt::print(stderr, "{}", server->progress());
-  const Status stopped = server->stop(Deadline::in(clock, kHubStopPatience));
+  const Status stopped = server->stop(Deadline::in(clock, kRoleStopPatience));
   if (!ended.ok() && ended.code() != StatusCode::kCancelled) return ended;
   STARLING_RETURN_IF_ERROR(stopped);
   return 0;

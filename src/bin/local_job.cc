@@ -7,8 +7,6 @@
 namespace starling {
 namespace {
 
-constexpr Duration kStopPatience = seconds(5);
-
 Address inproc(const std::string& name) { return {.protocol = Protocol::kInproc, .host = name}; }
 
 }  // namespace
@@ -70,7 +68,7 @@ Status LocalJob::start_servers(const JobOptions& job, const Log& log, Deadline d
 }
 
 LocalJob::~LocalJob() {
-  const Deadline deadline = Deadline::in(clock_, kStopPatience);
+  const Deadline deadline = Deadline::in(clock_, kRoleStopPatience);
   for (const auto& hub : hubs_) hub->stop(deadline).IgnoreError();
   for (const auto& ps : ps_) ps->stop(deadline).IgnoreError();
   hubs_.clear();

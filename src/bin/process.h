@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/metrics.h"
 #include "conf/flags.h"
@@ -64,6 +65,9 @@ uint64_t make_incarnation();
 StatusOr<NetOptions> net_options(const NetSection& section, const ClusterSection& cluster);
 // InvalidArgument: the level.
 StatusOr<Log> open_log(const LogSection& section, const std::string& role);
+
+// What a role may take to finish or refuse what is there when it is told to stop.
+inline constexpr Duration kRoleStopPatience = seconds(5);
 
 // Blocks SIGINT and SIGTERM in this thread and all it starts; made before the first thread.
 class StopSignal {

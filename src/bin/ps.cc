@@ -25,8 +25,6 @@ or the Stop RPC with status 0; with status 1 and the reason when the job fails, 
 The addresses are printed, one a line, when the scheduler has taken it in.
 )";
 
-constexpr Duration kPsStopPatience = seconds(5);
-
 struct PsFlags {
   std::string scheduler;
   std::string name;
@@ -76,7 +74,7 @@ StatusOr<int> serve_ps(const JobOptions& job, const PsFlags& flags) {
   };
   const Status ended = stop.wait(over);
   const auto end = server->ended();
-  const Duration grace = end.has_value() ? end->grace : kPsStopPatience;
+  const Duration grace = end.has_value() ? end->grace : kRoleStopPatience;
   const Status stopped = server->stop(Deadline::in(clock, grace));
   if (!ended.ok() && ended.code() != StatusCode::kCancelled) return ended;
   STARLING_RETURN_IF_ERROR(stopped);

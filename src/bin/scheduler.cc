@@ -24,8 +24,6 @@ The addresses are printed, one a line, when it is ready. With scheduler.ledger=F
 where it was; without it the job is lost with the process.
 )";
 
-constexpr Duration kSchedulerStopPatience = seconds(5);
-
 StatusOr<int> serve_scheduler(const JobOptions& job, const std::vector<Address>& listen) {
   const StopSignal stop;
   STARLING_ASSIGN_OR_RETURN(NetOptions net, net_options(job.scheduler.net, job.cluster));
@@ -57,7 +55,7 @@ StatusOr<int> serve_scheduler(const JobOptions& job, const std::vector<Address>&
   for (const Address& address : server->addresses()) fmt::print("{}\n", address.to_string());
   std::fflush(stdout);
   const Status ended = stop.wait([&server] { return server->failure(); });
-  const Status stopped = server->stop(Deadline::in(clock, kSchedulerStopPatience));
+  const Status stopped = server->stop(Deadline::in(clock, kRoleStopPatience));
   STARLING_RETURN_IF_ERROR(ended);
   STARLING_RETURN_IF_ERROR(stopped);
   return 0;
