@@ -161,6 +161,36 @@ function(starling_precompile target)
   endif()
 endfunction()
 
+# Compiles `target`, whose code protoc wrote, without warnings and without the sanitizer of undefined behaviour: not ours to check, and
+# half of the time to compile it.
+function(starling_generated target)
+  target_compile_options(${target} PRIVATE -w)
+  if(STARLING_SANITIZE MATCHES "undefined")
+    target_compile_options(${target} PRIVATE -fno-sanitize=undefined)
+  endif()
+endfunction()
+
+# Adds starling_<name>_records: the messages of `proto`, which only the room in the current folder stores or reads, and which are
+# therefore not among the contracts. DEPS: what they are built on, starling_proto where they import a contract.
+function(starling_records name proto)
+  cmake_parse_arguments(RECORDS "" "" "DEPS" ${ARGN})
+  find_package(Protobuf REQUIRED)
+  set(out ${CMAKE_BINARY_DIR}/proto)
+  file(MAKE_DIRECTORY ${out})
+  get_filename_component(stem ${proto} NAME_WE)
+  set(files ${out}/${name}/${stem}.pb.cc ${out}/${name}/${stem}.pb.h)
+  file(GLOB contracts ${CMAKE_SOURCE_DIR}/proto/starling/v1/*.proto)
+  add_custom_command(
+    OUTPUT ${files}
+    COMMAND protobuf::protoc -I${CMAKE_SOURCE_DIR}/src -I${CMAKE_SOURCE_DIR}/proto --cpp_out=${out} ${CMAKE_CURRENT_SOURCE_DIR}/${proto}
+    DEPENDS ${proto} ${contracts} VERBATIM)
+  set(library starling_${name}_records)
+  add_library(${library} STATIC EXCLUDE_FROM_ALL ${files})
+  target_include_directories(${library} SYSTEM PUBLIC ${out})
+  target_link_libraries(${library} PUBLIC protobuf::libprotobuf ${RECORDS_DEPS})
+  starling_generated(${library})
+endfunction()
+
 # Adds the room in the current folder.
 #
 # SOURCES: its .cc files. DEPS: the rooms (starling_x) and libraries it uses, INSIDE: those that its headers do not show.
