@@ -3,6 +3,9 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <cstring>
+
+#include "base/rng.h"
 #include "net/conformance/child.h"
 #include "net/conformance/raw.h"
 #include "net/conformance/suite.h"
@@ -228,6 +231,36 @@ TEST(Lent, AGenerationThatHasChangedIsNoticed) {
   LendBlock next = table.lend(2, message, Ticket());
   EXPECT_NE(next.generation, block.generation);
   EXPECT_TRUE(code_is(pull(::getpid(), block, offsets, payload), StatusCode::kAborted));
+}
+
+TEST(Lent, PiecesGoToTheirPlacesWhereverTheyLie) {
+  // Behind one another, with gaps, backwards and twice: as tensors may be slices of one buffer.
+  const Tensor memory = tensor_of(3, 100'000);
+  const std::span<const std::byte> bytes = memory.buffer().bytes();
+  Message message;
+  message.tensors.push_back(memory);
+  Rng rng(7, 0, 0);
+  for (int round = 0; round < 50; ++round) {
+    LendTable table;
+    LendBlock block = table.lend(1, message, Ticket());
+    std::vector<uint64_t> offsets;
+    std::string expected;
+    uint64_t from = 0;
+    block.pieces.resize(1 + rng.below(1500));
+    for (LendPiece& piece : block.pieces) {
+      const uint64_t count = 1 + rng.below(60);
+      if (rng.below(8) == 0 || from + count > bytes.size()) from = rng.below(bytes.size() - 60);
+      piece = {.address = reinterpret_cast<uint64_t>(bytes.data()) + from, .bytes = count};
+      expected.append(rng.below(3), '\0');
+      offsets.push_back(expected.size());
+      expected += memory.buffer().view().substr(from, count);
+      from += count;
+    }
+    Buffer payload = Buffer::allocate(expected.size());
+    std::memset(payload.mutable_data(), 0, payload.size());
+    ASSERT_TRUE(pull(::getpid(), block, offsets, payload).ok());
+    ASSERT_EQ(payload.view(), expected) << "round " << round;
+  }
 }
 
 TEST(Lent, ManyPiecesArePulledInTheirOrder) {

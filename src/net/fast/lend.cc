@@ -61,17 +61,26 @@ Status pull(pid_t pid, const LendBlock& lend, std::span<const uint64_t> offsets,
     const size_t count = std::min(kIovMax - 1, pieces - at);
     std::array<iovec, kIovMax> local;
     std::array<iovec, kIovMax> remote;
+    size_t ranges = 0;
+    uint64_t range_end = 0;
     size_t wanted = sizeof(generation);
     for (size_t i = 0; i < count; ++i) {
       const LendPiece& piece = lend.pieces[at + i];
       local[i] = {payload.mutable_data() + offsets[at + i], piece.bytes};
-      remote[i] = {reinterpret_cast<void*>(piece.address), piece.bytes};
+      // The kernel takes hold of each range's pages anew, so slices of one buffer are one range.
+      if (ranges > 0 && piece.address == range_end) {
+        remote[ranges - 1].iov_len += piece.bytes;
+      } else {
+        remote[ranges++] = {reinterpret_cast<void*>(piece.address), piece.bytes};
+      }
+      range_end = piece.address + piece.bytes;
       wanted += piece.bytes;
     }
     // The word comes last, so it is read after the data it vouches for.
     local[count] = {&generation, sizeof(generation)};
-    remote[count] = {reinterpret_cast<void*>(lend.generation_address), sizeof(generation)};
-    const ssize_t got = process_vm_readv(pid, local.data(), count + 1, remote.data(), count + 1, 0);
+    remote[ranges] = {reinterpret_cast<void*>(lend.generation_address), sizeof(generation)};
+    const ssize_t got =
+        process_vm_readv(pid, local.data(), count + 1, remote.data(), ranges + 1, 0);
     if (got < 0)
       return unavailable("cannot read the memory of process {}: {}", pid, std::strerror(errno));
     if (static_cast<size_t>(got) != wanted)
