@@ -2,6 +2,7 @@
 
 #include <arpa/inet.h>
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 
@@ -17,6 +18,13 @@ StatusOr<uint16_t> parse_port(std::string_view text, std::string_view whole) {
     return invalid_argument("address {}: port '{}' is not a number from 0 to 65535", whole, text);
   }
   return static_cast<uint16_t>(port);
+}
+
+// What no name and no number of a host has would change its meaning on the way: a NUL byte ends it
+// for the system, a bracket for the next reader.
+bool is_host(std::string_view host) {
+  return std::ranges::all_of(host,
+                             [](char c) { return c > ' ' && c <= '~' && c != '[' && c != ']'; });
 }
 
 }  // namespace
@@ -54,6 +62,7 @@ StatusOr<Address> Address::parse(std::string_view text) {
     return invalid_argument("address '{}': an IPv6 host is written in brackets", text);
   }
   if (host.empty()) return invalid_argument("address '{}' has no host", text);
+  if (!is_host(host)) return invalid_argument("address '{}': that is no name of a host", text);
   address.host = host;
   STARLING_ASSIGN_OR_RETURN(address.port, parse_port(rest.substr(colon + 1), text));
   return address;

@@ -25,11 +25,14 @@ TEST(Address, HasItsParts) {
 
 TEST(Address, SaysWhatIsWrong) {
   const std::vector<std::pair<std::string, std::string>> wrong = {
-      {"host:1", "no protocol"},    {"http://host:1", "http"},     {"grpc://host", "no :port"},
-      {"grpc://host:", "port ''"},  {"grpc://host:x", "port 'x'"}, {"grpc://host:65536", "65536"},
-      {"grpc://host:-1", "-1"},     {"grpc://host:1 ", "'1 '"},    {"grpc://:1", "no host"},
-      {"grpc://::1:5", "brackets"}, {"inproc://", "no name"},      {"", "no protocol"},
-      {"grpc://[]:1", "no host"},
+      {"host:1", "no protocol"},     {"http://host:1", "http"},
+      {"grpc://host", "no :port"},   {"grpc://host:", "port ''"},
+      {"grpc://host:x", "port 'x'"}, {"grpc://host:65536", "65536"},
+      {"grpc://host:-1", "-1"},      {"grpc://host:1 ", "'1 '"},
+      {"grpc://:1", "no host"},      {"grpc://::1:5", "brackets"},
+      {"inproc://", "no name"},      {"", "no protocol"},
+      {"grpc://[]:1", "no host"},    {"grpc://[[a]]:1", "no name"},
+      {"grpc://a b:1", "no name"},   {std::string("grpc://127.0.0.1\0.org:1", 23), "no name"},
   };
   for (const auto& [text, reason] : wrong) {
     auto address = Address::parse(text);

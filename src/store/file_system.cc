@@ -8,7 +8,7 @@
 namespace starling {
 namespace {
 
-constexpr size_t kReadAllStep = 256 << 10;
+constexpr size_t kReadAllFirst = 16 << 10;
 
 enum class PartKind { kLiteral, kPattern, kAnyDepth };
 
@@ -163,15 +163,16 @@ StatusOr<std::string> read_all(Reader& reader, uint64_t bytes_max) {
   std::string all;
   while (true) {
     const size_t before = all.size();
-    all.resize(before + kReadAllStep);
+    // Up to one byte more than is allowed.
+    all.resize(std::min<uint64_t>(std::max(kReadAllFirst, 2 * before), bytes_max) + 1);
     const auto free = std::as_writable_bytes(std::span(all)).subspan(before);
-    STARLING_ASSIGN_OR_RETURN(const size_t got, reader.read(free));
+    STARLING_ASSIGN_OR_RETURN(const size_t got, read_full(reader, free));
     all.resize(before + got);
-    if (got == 0) return all;
     if (all.size() > bytes_max) {
       return resource_exhausted("{}: read: more than the {} bytes that are allowed", reader.url(),
                                 bytes_max);
     }
+    if (got < free.size()) return all;
   }
 }
 

@@ -15,15 +15,15 @@ constexpr size_t kStepMax = 1u << 30;  // zlib counts in 32 bits
 }  // namespace
 
 GzipReader::GzipReader(std::unique_ptr<Reader> source)
-    : source_(std::move(source)), input_(kInputBytes) {
+    : source_(std::move(source)), input_(std::make_unique_for_overwrite<std::byte[]>(kInputBytes)) {
   STARLING_CHECK(inflateInit2(&stream_, kGzipWindow) == Z_OK, "out of memory");
 }
 
 GzipReader::~GzipReader() { inflateEnd(&stream_); }
 
 StatusOr<bool> GzipReader::refill() {
-  STARLING_ASSIGN_OR_RETURN(const size_t got, source_->read(input_));
-  stream_.next_in = reinterpret_cast<Bytef*>(input_.data());
+  STARLING_ASSIGN_OR_RETURN(const size_t got, source_->read({input_.get(), kInputBytes}));
+  stream_.next_in = reinterpret_cast<Bytef*>(input_.get());
   stream_.avail_in = static_cast<uInt>(got);
   taken_ += got;
   return got > 0;

@@ -33,7 +33,7 @@ class GzipReader final : public Reader {
   uint64_t at() const { return taken_ - stream_.avail_in; }
 
   const std::unique_ptr<Reader> source_;
-  std::vector<std::byte> input_;
+  const std::unique_ptr<std::byte[]> input_;
   z_stream stream_{};
   uint64_t taken_ = 0;  // compressed bytes read from the source
   bool is_in_member_ = true;

@@ -140,6 +140,21 @@ TEST_P(StreamsTest, TheCommandLineToolsAgree) {
   EXPECT_TRUE(contents(local, ours) == text);
 }
 
+TEST(ReadAll, GivesAllOrSaysThatItIsTooMuch) {
+  for (const size_t bytes : {0, 1, 16'383, 16'384, 16'385, 16'386, 32'770, 100'000}) {
+    const std::string text = half_compressible(bytes);
+    for (const size_t step : {7'000, 1 << 20}) {
+      for (const uint64_t bytes_max : {uint64_t{bytes}, uint64_t{bytes} + 1, UINT64_MAX - 1}) {
+        StringReader reader(text, step);
+        EXPECT_TRUE(*read_all(reader, bytes_max) == text) << bytes << " by " << step;
+      }
+      if (bytes == 0) continue;
+      StringReader reader(text, step);
+      EXPECT_CODE(read_all(reader, bytes - 1), kResourceExhausted);
+    }
+  }
+}
+
 TEST(Streams, OtherSuffixesArePlain) {
   MemoryFileSystem fs;
   ASSERT_OK(write_file(fs, "mem://x/file.txt", "text"));

@@ -13,7 +13,9 @@ constexpr int kWindowLogMax = 27;  // 128 MiB, the command-line tool's limit
 }  // namespace
 
 ZstdReader::ZstdReader(std::unique_ptr<Reader> source)
-    : source_(std::move(source)), storage_(kInputBytes), stream_(ZSTD_createDStream()) {
+    : source_(std::move(source)),
+      storage_(std::make_unique_for_overwrite<std::byte[]>(kInputBytes)),
+      stream_(ZSTD_createDStream()) {
   STARLING_CHECK(stream_ != nullptr, "out of memory");
   ZSTD_DCtx_setParameter(stream_, ZSTD_d_windowLogMax, kWindowLogMax);
 }
@@ -34,8 +36,8 @@ StatusOr<size_t> ZstdReader::read_some(std::span<std::byte> into) {
     if (input_.pos == input_.size) {
       // What is there goes out before the source may be waited for.
       if (output.pos > 0) break;
-      STARLING_ASSIGN_OR_RETURN(const size_t got, source_->read(storage_));
-      input_ = {storage_.data(), got, 0};
+      STARLING_ASSIGN_OR_RETURN(const size_t got, source_->read({storage_.get(), kInputBytes}));
+      input_ = {storage_.get(), got, 0};
       taken_ += got;
       if (got == 0) {
         // The decoder may still hold the tail of a frame whose input is complete.

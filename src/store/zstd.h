@@ -27,7 +27,7 @@ class ZstdReader final : public Reader {
   StatusOr<size_t> read_some(std::span<std::byte> into);
 
   const std::unique_ptr<Reader> source_;
-  std::vector<std::byte> storage_;
+  const std::unique_ptr<std::byte[]> storage_;
   ZSTD_DStream* const stream_;
   ZSTD_inBuffer input_{};
   uint64_t taken_ = 0;  // compressed bytes read from the source
