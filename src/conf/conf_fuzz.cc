@@ -15,10 +15,6 @@ using namespace starling;  // NOLINT(google-build-using-namespace): a program of
 
 Origin line(int number) { return {std::to_string(number)}; }
 
-std::string text_of(std::span<const std::byte> bytes) {
-  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-}
-
 // One option of each type.
 struct Options {
   bool flag = false;
@@ -58,7 +54,7 @@ bool is_plain(const ConfValue& value) {
 }
 
 void check_yaml(std::span<const std::byte> bytes) {
-  const StatusOr<ConfValue> value = parse_yaml(text_of(bytes), line);
+  const StatusOr<ConfValue> value = parse_yaml(std::string(text_of(bytes)), line);
   if (!value.ok()) {
     STARLING_CHECK(value.status().code() == StatusCode::kInvalidArgument, "it says what is wrong");
     return;
@@ -79,7 +75,7 @@ void check_yaml(std::span<const std::byte> bytes) {
 
 // As --set and the lines of settings say a value: a.b.0=YAML.
 void check_assignment(std::span<const std::byte> bytes) {
-  const std::string text = text_of(bytes);
+  const std::string text(text_of(bytes));
   const size_t equals = text.find('=');
   if (equals == std::string::npos) return;
   StatusOr<ConfValue> value = parse_yaml(text.substr(equals + 1), line);

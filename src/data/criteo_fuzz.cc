@@ -34,7 +34,7 @@ std::string samples_of(const Format& format, std::string_view bytes) {
 }
 
 void check(std::span<const std::byte> input) {
-  const std::string_view bytes = data_testing::text_of(input);
+  const std::string_view bytes = text_of(input);
   data_testing::check_parse(*quick(), bytes);
   if (bytes.find('\x01') == bytes.npos) {
     STARLING_CHECK(samples_of(*quick(), bytes) == samples_of(*slow(), bytes),

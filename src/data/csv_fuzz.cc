@@ -38,7 +38,7 @@ std::shared_ptr<const Format> without_header() {
 }
 
 void check_expression(std::span<const std::byte> bytes) {
-  const StatusOr<Expression> expression = Expression::parse(data_testing::text_of(bytes));
+  const StatusOr<Expression> expression = Expression::parse(text_of(bytes));
   if (!expression.ok()) return;
   const std::vector<std::string_view> values(expression->columns().size(), "3");
   double out = 0;
@@ -51,7 +51,6 @@ void check_expression(std::span<const std::byte> bytes) {
 
 std::vector<FuzzDecoder> fuzz_decoders() {
   using data_testing::check_parse;
-  using data_testing::text_of;
   return {
       {"with_header",
        [](auto bytes) { check_parse(*with_header(), text_of(bytes)); },

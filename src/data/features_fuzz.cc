@@ -37,7 +37,7 @@ SampleBlock small_block() {
 
 void check_record(std::span<const std::byte> bytes) {
   SampleBlock block(features()->schema());
-  if (!decode_sample(data_testing::text_of(bytes), block).ok()) {
+  if (!decode_sample(text_of(bytes), block).ok()) {
     STARLING_CHECK(block.samples() == 0 && block.keys() == 0, "a refused record left something");
     return;
   }
@@ -49,7 +49,7 @@ void check_record(std::span<const std::byte> bytes) {
 }
 
 void check_file(std::span<const std::byte> bytes) {
-  data_testing::check_parse(*features(), data_testing::text_of(bytes));
+  data_testing::check_parse(*features(), text_of(bytes));
 }
 
 }  // namespace

@@ -16,10 +16,6 @@
 
 namespace starling::data_testing {
 
-inline std::string_view text_of(std::span<const std::byte> bytes) {
-  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-}
-
 inline void take_chunk(Parser& parser, std::string_view bytes, uint64_t offset, SampleBlock& out,
                        ParseCounts& counts) {
   const ParseResult result =

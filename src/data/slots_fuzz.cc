@@ -23,24 +23,24 @@ std::shared_ptr<const Format> make(const FormatOptions& options,
 void check_marked_slots(std::span<const std::byte> bytes) {
   static const auto format =
       make({.name = "multislot", .with_id = true, .with_content = true}, {kLabel, kKeys, kDense});
-  data_testing::check_parse(*format, data_testing::text_of(bytes));
+  data_testing::check_parse(*format, text_of(bytes));
 }
 
 void check_slots(std::span<const std::byte> bytes) {
   static const auto format = make({.name = "multislot"}, {kLabel, kKeys, kDense});
-  data_testing::check_parse(*format, data_testing::text_of(bytes));
+  data_testing::check_parse(*format, text_of(bytes));
 }
 
 void check_libsvm(std::span<const std::byte> bytes) {
   static const auto one = make({.name = "libsvm"}, {kLabel, kKeys});
   static const auto fields = make({.name = "libsvm"}, {kLabel, kBuckets, kPair});
-  data_testing::check_parse(*one, data_testing::text_of(bytes));
-  data_testing::check_parse(*fields, data_testing::text_of(bytes));
+  data_testing::check_parse(*one, text_of(bytes));
+  data_testing::check_parse(*fields, text_of(bytes));
 }
 
 void check_libffm(std::span<const std::byte> bytes) {
   static const auto format = make({.name = "libffm"}, {kLabel, kKeys, kBuckets, kPair});
-  data_testing::check_parse(*format, data_testing::text_of(bytes));
+  data_testing::check_parse(*format, text_of(bytes));
 }
 
 }  // namespace

@@ -34,7 +34,7 @@ GlobalShuffle gathering() {
 }
 
 void check_slice(std::span<const std::byte> bytes) {
-  const std::string_view records(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  const std::string_view records = text_of(bytes);
   GlobalShuffle hub = gathering();
   const StatusOr<uint64_t> taken = hub.take(records);
   STARLING_CHECK(!taken.ok() || *taken + hub.missing() == kSlice, "what came is no longer missing");
@@ -50,7 +50,7 @@ void check_slice(std::span<const std::byte> bytes) {
 void check_position(std::span<const std::byte> bytes) {
   v1::StartSampleOption option;
   option.set_dataset("d");
-  option.set_position(std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
+  option.set_position(std::string(text_of(bytes)));
   const std::string position = option.position();
   const bool is_good = position_in(option).ok();
   STARLING_CHECK(resume_at({}, {position}, 5, option).ok() == is_good,

@@ -1,5 +1,6 @@
 #include "net/address.h"
 
+#include <absl/strings/ascii.h>
 #include <arpa/inet.h>
 
 #include <algorithm>
@@ -24,7 +25,7 @@ StatusOr<uint16_t> parse_port(std::string_view text, std::string_view whole) {
 // for the system, a bracket for the next reader.
 bool is_host(std::string_view host) {
   return std::ranges::all_of(host,
-                             [](char c) { return c > ' ' && c <= '~' && c != '[' && c != ']'; });
+                             [](char c) { return absl::ascii_isgraph(c) && c != '[' && c != ']'; });
 }
 
 }  // namespace

@@ -147,10 +147,6 @@ std::string file_of(const std::vector<std::pair<CutRecordKind, std::vector<std::
   return std::string(sizeof(uint64_t), '\0') + read_all(*blocks, 1 << 20).value();
 }
 
-std::string text_of(const std::vector<std::byte>& bytes) {
-  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-}
-
 ckpt::Manifest small_manifest() {
   ckpt::Manifest manifest;
   manifest.set_format(kManifestFormat);
@@ -188,6 +184,6 @@ std::vector<FuzzDecoder> fuzz_decoders() {
        check_file,
        {file_of({{CutRecordKind::kBucket, zeros}, {CutRecordKind::kDeleted, zeros}}),
         file_of({{CutRecordKind::kPart, part}, {CutRecordKind::kPart, part}}), file_of({})}},
-      {"part", check_part, {text_of(part), text_of(nothing)}},
+      {"part", check_part, {std::string(text_of(part)), std::string(text_of(nothing))}},
   };
 }

@@ -25,7 +25,7 @@ starling::StatusOr<uint64_t> count_records(starling::FileSystem& fs) {
 }
 
 void check(std::span<const std::byte> input) {
-  const std::string bytes(reinterpret_cast<const char*>(input.data()), input.size());
+  const std::string bytes(text_of(input));
   starling::MemoryFileSystem fs;
   STARLING_CHECK(starling::write_file(fs, kUrl, bytes).ok(), "memory takes any file");
   const auto first = count_records(fs);

@@ -12,7 +12,7 @@
 namespace {
 
 void check(std::span<const std::byte> input) {
-  const std::string bytes(reinterpret_cast<const char*>(input.data()), input.size());
+  const std::string bytes(text_of(input));
   const auto reader = starling::read_blocks(std::make_unique<starling::StringReader>(bytes, 100));
   const auto text = starling::read_all(*reader, 1 << 20);
   STARLING_CHECK(!text.ok() || text->size() < bytes.size(),

@@ -1,4 +1,4 @@
-// Any bytes as gzip or zstd: text, the same however the bytes come in, or DataLoss.
+// Any bytes as gzip or zstd: text, the same however the bytes come in, or an error.
 #include <memory>
 #include <string>
 #include <vector>
@@ -18,7 +18,7 @@ constexpr uint64_t kTextMax = 1 << 20;
 
 template <typename Decoder>
 void check(std::span<const std::byte> input) {
-  const std::string bytes(reinterpret_cast<const char*>(input.data()), input.size());
+  const std::string bytes(text_of(input));
   Decoder whole(std::make_unique<StringReader>(bytes));
   Decoder parts(std::make_unique<StringReader>(bytes, 7));
   const StatusOr<std::string> text = read_all(whole, kTextMax);

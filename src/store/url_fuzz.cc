@@ -10,7 +10,7 @@
 namespace {
 
 void check(std::span<const std::byte> bytes) {
-  const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  const std::string_view text = text_of(bytes);
   const starling::StatusOr<starling::Url> url = starling::parse_url(text);
   if (!url.ok()) return;
   STARLING_CHECK(url->text() == text, "a URL says what was said");

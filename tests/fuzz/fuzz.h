@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 struct FuzzDecoder {
@@ -16,6 +17,11 @@ struct FuzzDecoder {
   // Valid inputs of every sort; at least one.
   std::vector<std::string> seeds;
 };
+
+// An input as text.
+inline std::string_view text_of(std::span<const std::byte> bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
 
 // The target's own: its decoders, of which every one gets as many inputs as the others.
 std::vector<FuzzDecoder> fuzz_decoders();

@@ -111,7 +111,7 @@ std::string read_in(FrameKind takes, const std::string& bytes, size_t crumb) {
 template <FrameKind takes>
 void check(std::span<const std::byte> input) {
   if (input.size() < 2) return;
-  const std::string_view text(reinterpret_cast<const char*>(input.data()), input.size());
+  const std::string_view text = text_of(input);
   const std::string bytes = stream_of(text.substr(1));
   // A socket takes this much at once.
   if (bytes.size() > 1 << 16) return;

@@ -18,7 +18,7 @@ bool read(std::string_view text, Identity* out) {
 
 void check(std::span<const std::byte> bytes) {
   Identity identity;
-  if (!read({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, &identity)) return;
+  if (!read(text_of(bytes), &identity)) return;
   Identity again;
   const std::string text = identity_text(identity);
   STARLING_CHECK(read(text, &again) && identity_text(again) == text,

@@ -8,10 +8,6 @@
 
 namespace {
 
-std::string_view text_of(std::span<const std::byte> bytes) {
-  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-}
-
 void check_listing(std::span<const std::byte> bytes) {
   const auto listing = starling::parse_listing(text_of(bytes));
   if (!listing.ok()) return;
